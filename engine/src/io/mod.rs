@@ -1,0 +1,9 @@
+//! The seams to the machine: disk, clock, transport and runtime, each with a real and a simulated side.
+//!
+//! The only module with `unsafe` code. No tokio-uring type appears in a public signature.
+
+pub mod arena;
+pub mod clock;
+pub mod disk;
+pub mod runtime;
+pub mod transport;

@@ -1,0 +1,8 @@
+//! Palisade's engine: the partition logs of one machine, on io_uring, written only by their rightful owner.
+//!
+//! Imports point down: `engine > shard > partition > segment > format, io`. All `unsafe` lives in `io`.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod id;
+pub mod io;

@@ -1,0 +1,2 @@
+//! The palisade binary.
+fn main() {}
