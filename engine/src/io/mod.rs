@@ -5,5 +5,10 @@
 pub mod arena;
 pub mod clock;
 pub mod disk;
+pub mod environment;
 pub mod runtime;
+mod system_clock;
 pub mod transport;
+
+pub use environment::{Environment, ShardMain};
+pub use system_clock::SystemClock;
