@@ -1,1 +1,10 @@
-//! To be written.
+//! The metadata role of a Palisade cluster: admission by majority, sessions and leases.
+//!
+//! `state` decides, `raft` makes it durable on a majority, `role` is the handle everything else uses,
+//! `admin` shows it over HTTP. Only `agent` imports the engine.
+
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod role;
+pub mod state;
