@@ -7,6 +7,7 @@ pub mod clock;
 pub mod disk;
 pub mod environment;
 pub mod runtime;
+pub mod simulated;
 mod system_clock;
 pub mod transport;
 
