@@ -4,5 +4,6 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod format;
 pub mod id;
 pub mod io;

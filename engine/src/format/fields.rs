@@ -1,0 +1,88 @@
+//! Little-endian fields, one after the other: written into a slice or a vector, read with bounds.
+
+use super::error::{FormatError, Structure};
+
+/// Appends fields to a slice whose length the caller has fixed.
+pub(super) struct FieldWriter<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> FieldWriter<'a> {
+    pub(super) fn at(bytes: &'a mut [u8], at: usize) -> FieldWriter<'a> {
+        FieldWriter { bytes, at }
+    }
+
+    /// Where the next field goes.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn raw(&mut self, field: &[u8]) {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+    }
+
+    pub(super) fn u8(&mut self, field: u8) {
+        self.raw(&[field]);
+    }
+
+    pub(super) fn u16(&mut self, field: u16) {
+        self.raw(&field.to_le_bytes());
+    }
+
+    pub(super) fn u32(&mut self, field: u32) {
+        self.raw(&field.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, field: u64) {
+        self.raw(&field.to_le_bytes());
+    }
+}
+
+/// Takes fields off a slice; running out of bytes is [`FormatError::Truncated`].
+pub(super) struct FieldReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    what: Structure,
+}
+
+impl<'a> FieldReader<'a> {
+    pub(super) fn at(bytes: &'a [u8], at: usize, what: Structure) -> FieldReader<'a> {
+        FieldReader { bytes, at, what }
+    }
+
+    pub(super) fn raw(&mut self, bytes: usize) -> Result<&'a [u8], FormatError> {
+        let left = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(field) = left.get(..bytes) else {
+            let needed = self.at.saturating_add(bytes);
+            return Err(FormatError::Truncated {
+                what: self.what,
+                bytes: self.bytes.len(),
+                needed,
+            });
+        };
+        self.at += bytes;
+        Ok(field)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        Ok(self.raw(N)?.try_into().expect("raw returns what was asked"))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, FormatError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, FormatError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, FormatError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, FormatError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+}

@@ -1,0 +1,18 @@
+//! Bytes on disk and on the wire: pure encoding and decoding, no I/O, no clock.
+//!
+//! Decoders take bytes from anywhere: they answer with [`FormatError`] and never panic. `docs/FORMAT.md`
+//! shows every byte; files in `engine/tests/golden` keep each version readable for good.
+
+pub mod batch;
+mod envelope;
+pub mod error;
+mod fields;
+pub mod record_batch;
+pub mod stored_batch;
+
+pub use batch::{
+    BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BatchHeader, BatchKind, BatchStamp, Producer,
+};
+pub use error::{FormatError, Structure};
+pub use record_batch::{BatchError, RECORDS_PER_BATCH_MAX, RecordBatch, RecordBatchBuilder};
+pub use stored_batch::{Records, StoredBatch};
