@@ -217,6 +217,17 @@ pub struct DiskError {
 }
 
 impl DiskError {
+    /// Says that `operation` failed.
+    #[must_use]
+    pub fn new(
+        operation: DiskOperation,
+        path: &Path,
+        position: Option<Position>,
+        source: std::io::Error,
+    ) -> DiskError {
+        DiskError { operation, path: path.to_path_buf(), position, source }
+    }
+
     /// Tells whether the file system had no room (`ENOSPC`, `EDQUOT`).
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -3,9 +3,14 @@
 //! The only module with `unsafe` code. No tokio-uring type appears in a public signature.
 
 pub mod arena;
+pub mod blocking;
 pub mod clock;
+#[doc(hidden)]
+pub mod conformance;
 pub mod disk;
+mod disk_calls;
 pub mod environment;
+mod in_flight;
 pub mod runtime;
 pub mod simulated;
 mod system_clock;
