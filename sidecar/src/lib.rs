@@ -8,3 +8,4 @@
 
 pub mod role;
 pub mod state;
+pub mod wire;
