@@ -28,6 +28,8 @@ pub enum Command {
     FormCluster {
         /// Drawn by the voter that initialises the group.
         cluster: Uuid,
+        /// The first voters, each with the identity of its directory: a wiped one is recognised.
+        voters: Vec<(String, StorageId)>,
     },
     /// A node's run begins, or registers again.
     RegisterNode(RegisterNode),
@@ -60,8 +62,6 @@ pub enum Command {
         /// The version the caller saw, or `None` for any.
         expected_version: Option<u64>,
     },
-    /// Several commands as one: all are applied, or the first refusal refuses all.
-    Batch(Vec<Command>),
 }
 
 impl Command {
@@ -69,13 +69,10 @@ impl Command {
     /// incarnation or an epoch.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        match self {
-            Command::CreateStream(_) | Command::DeleteStream { .. } | Command::SetConfig { .. } => {
-                true
-            }
-            Command::Batch(commands) => commands.iter().any(Command::is_recorded),
-            _ => false,
-        }
+        matches!(
+            self,
+            Command::CreateStream(_) | Command::DeleteStream { .. } | Command::SetConfig { .. }
+        )
     }
 }
 

@@ -2,14 +2,22 @@
 //!
 //! No I/O, no clock, no randomness: every id, term and uuid comes from a counter in the state.
 
+mod apply;
+mod codec;
 mod command;
 mod id;
+pub(crate) mod name;
 mod node;
 mod outcome;
+mod placement;
 mod refusal;
 mod stream;
 mod view;
 
+pub use apply::{
+    NODES_MAX, OPERATIONS_MAX, PARTITIONS_MAX, STREAMS_MAX, TOMBSTONES_MAX, VOTERS_MAX,
+};
+pub use codec::{DecodeError, STATE_VERSION, decode, encode};
 pub use command::{
     Command, CreateStream, ElectOwner, Proposal, RecordOwner, RegisterNode, STREAM_PARTITIONS_MAX,
 };

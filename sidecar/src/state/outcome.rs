@@ -37,8 +37,6 @@ pub enum Done {
         /// `(term, 0, 0)` while electing, else the owner's.
         epoch: Epoch,
     },
-    /// The answers of a batch, in order.
-    Batch(Vec<Done>),
 }
 
 /// The kept first answer of an operation.

@@ -11,6 +11,9 @@ pub enum Refusal {
     /// No majority of the voters can be reached; nothing can be admitted until one is back.
     #[error("no majority of the voters is reachable")]
     NoMajority,
+    /// A majority is live and has no leader yet; try again.
+    #[error("the voters have no leader yet; an election is under way")]
+    NoLeader,
     /// As many proposals wait as may wait; try again.
     #[error("too many changes are waiting; try again")]
     Busy,
@@ -175,6 +178,7 @@ impl Refusal {
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NoMajority => "no_majority",
+            Refusal::NoLeader => "no_leader",
             Refusal::Busy => "busy",
             Refusal::TooLarge { .. } => "too_large",
             Refusal::Stopping => "stopping",

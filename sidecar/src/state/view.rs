@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::id::{Epoch, NodeId, OperationId, PartitionId};
+use super::codec::{self, DecodeError};
+use super::id::{Epoch, NodeId, OperationId, PartitionId, StorageId};
 use super::node::Node;
 use super::outcome::Operation;
 use super::stream::{Descriptor, Partition, Policy, Stream, StreamSettings};
@@ -29,6 +30,7 @@ pub struct View {
     pub lineage: u64,
     /// The cluster's identity, once formed.
     pub cluster: Option<Uuid>,
+    pub(super) voters: BTreeMap<String, StorageId>,
     pub(super) node_id_last: u32,
     pub(super) stream_count: u64,
     pub(super) nodes: BTreeMap<NodeId, Arc<Node>>,
@@ -36,7 +38,7 @@ pub struct View {
     /// Tombstones: uuid and the index of the deletion.
     pub(super) deleted: BTreeMap<Uuid, u64>,
     pub(super) config: BTreeMap<String, ConfigEntry>,
-    pub(super) operations: VecDeque<Operation>,
+    pub(super) operations: VecDeque<Arc<Operation>>,
     #[serde(skip)]
     pub(super) derived: Derived,
 }
@@ -46,8 +48,9 @@ pub struct View {
 pub(super) struct Derived {
     pub(super) node_by_name: BTreeMap<String, NodeId>,
     pub(super) stream_by_name: BTreeMap<String, Uuid>,
-    pub(super) owned: BTreeMap<NodeId, BTreeSet<PartitionId>>,
+    pub(super) owned: BTreeMap<NodeId, Arc<BTreeSet<PartitionId>>>,
     pub(super) operation_by_id: BTreeMap<OperationId, u64>,
+    pub(super) partition_count: u64,
 }
 
 /// What one node is to be granted for one partition.
@@ -72,6 +75,29 @@ pub struct GrantView {
 }
 
 impl View {
+    /// Encodes the stored part, for a snapshot.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Decodes what [`View::encode`] made and rebuilds what is derived.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`]: the bytes are no view of a version this program knows.
+    pub fn decode(bytes: &[u8]) -> Result<View, DecodeError> {
+        let mut view: View = codec::decode(bytes)?;
+        view.derive();
+        Ok(view)
+    }
+
+    /// The identity of a voter's directory, once the cluster is formed.
+    #[must_use]
+    pub fn voter_storage(&self, name: &str) -> Option<StorageId> {
+        self.voters.get(name).copied()
+    }
+
     /// All nodes ever registered, by id.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values().map(Arc::as_ref)
@@ -122,11 +148,13 @@ impl View {
         })
     }
 
-    /// What `node` owns. Complete: what is not in it, the node does not own (which never deletes data).
+    /// What the latest run of `node` owns. Complete: what is not in it, it does not own (which never deletes data).
     #[must_use]
     pub fn grants_for(&self, node: NodeId) -> Vec<GrantView> {
         let Some(owned) = self.derived.owned.get(&node) else { return Vec::new() };
-        owned.iter().filter_map(|id| self.grant(*id)).collect()
+        let Some(run) = self.node(node).map(|node| node.incarnation) else { return Vec::new() };
+        let grants = owned.iter().filter_map(|id| self.grant(*id));
+        grants.filter(|grant| grant.incarnation == run).collect()
     }
 
     /// The grant of one partition, or `None` while it has no owner.
@@ -163,6 +191,6 @@ impl View {
     pub fn operation(&self, id: OperationId) -> Option<&Operation> {
         let sequence = self.derived.operation_by_id.get(&id)?;
         let first = self.operations.front()?.sequence;
-        self.operations.get(usize::try_from(sequence - first).ok()?)
+        self.operations.get(usize::try_from(sequence - first).ok()?).map(Arc::as_ref)
     }
 }
