@@ -1,0 +1,118 @@
+//! Comparisons inside one run: both sides in alternation, so that a noisy machine disturbs both alike.
+
+use std::path::{Path, PathBuf};
+
+use crate::figure::{Figure, Goal, Relation, save, write_table};
+use crate::machine::{BusyTime, Machine};
+
+/// How often both sides run. STYLE asks for five at least; odd, so that the median is a sample.
+pub const ROUNDS: usize = 7;
+
+/// A comparison to be run.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Which work, in words.
+    pub work: String,
+    /// The unit of both sides' samples.
+    pub unit: &'static str,
+    /// What stands beside the engine.
+    pub beside: &'static str,
+    /// How the two relate.
+    pub relation: Relation,
+    /// What must be reached, if anything.
+    pub goal: Option<Goal>,
+}
+
+/// Collects the figures of one bench, prints them at the end and keeps them as JSON lines.
+#[derive(Debug)]
+pub struct RatioTable {
+    bench: &'static str,
+    machine: Machine,
+    output: PathBuf,
+    figures: Vec<Figure>,
+}
+
+impl RatioTable {
+    /// Starts the table of `bench`, and prints what it will be measured on. `target_tmpdir` is
+    /// `env!("CARGO_TARGET_TMPDIR")`; the figures go beside it, into `palisade-benches`.
+    #[must_use]
+    pub fn new(bench: &'static str, target_tmpdir: &str) -> RatioTable {
+        let machine = Machine::of(Path::new(target_tmpdir));
+        println!("\n{bench}\n{machine}\n");
+        let output = Path::new(target_tmpdir).with_file_name("palisade-benches");
+        RatioTable { bench, machine, output, figures: Vec::new() }
+    }
+
+    /// Runs both sides [`ROUNDS`] times in alternation, engine first, after one unmeasured round.
+    pub fn alternate(
+        &mut self,
+        comparison: Comparison,
+        mut engine: impl FnMut() -> f64,
+        mut other: impl FnMut() -> f64,
+    ) {
+        engine();
+        other();
+        let before = BusyTime::now();
+        let (mut own, mut compared) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            own.push(engine());
+            compared.push(other());
+        }
+        self.push(comparison, own, compared, BusyTime::now().used_by_others_since(before));
+    }
+
+    /// Runs one side [`ROUNDS`] times, where nothing on the machine does the same work, after one unmeasured round.
+    pub fn alone(&mut self, comparison: Comparison, mut engine: impl FnMut() -> f64) {
+        engine();
+        let before = BusyTime::now();
+        let own = (0..ROUNDS).map(|_| engine()).collect();
+        self.push(comparison, own, Vec::new(), BusyTime::now().used_by_others_since(before));
+    }
+
+    fn push(
+        &mut self,
+        comparison: Comparison,
+        engine: Vec<f64>,
+        compared: Vec<f64>,
+        used_by_others: f64,
+    ) {
+        let Comparison { work, unit, beside, relation, goal } = comparison;
+        println!("measured: {work}");
+        self.figures.push(Figure {
+            bench: self.bench.into(),
+            work,
+            unit: unit.into(),
+            engine,
+            beside: beside.into(),
+            compared,
+            relation,
+            goal,
+            used_by_others,
+        });
+    }
+
+    /// Prints the table and writes the JSON lines.
+    ///
+    /// # Panics
+    ///
+    /// If either cannot be written.
+    pub fn finish(self) {
+        println!();
+        write_table(&self.figures, &mut std::io::stdout())
+            .expect("standard output takes the table");
+        let path = save(&self.output, self.bench, &self.machine, &self.figures);
+        println!(
+            "\nwritten to {}\n",
+            path.expect("the target directory takes the figures").display()
+        );
+    }
+}
+
+/// Tells whether this process was started to measure: `cargo bench` passes `--bench`; listing, a filter that excludes
+/// the table (`--no-table`), and criterion's test mode do not count.
+#[must_use]
+pub fn is_measuring() -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    has("--bench") && !has("--test") && !has("--list")
+}
