@@ -7,5 +7,6 @@
 #![warn(missing_docs)]
 
 pub mod role;
+pub mod session;
 pub mod state;
 pub mod wire;
