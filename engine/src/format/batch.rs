@@ -32,13 +32,10 @@ pub const BATCH_BYTES_MAX: usize = 4 << 20;
 pub const BATCH_HEADER_BYTES: usize = 80;
 
 const _: () = assert!(BATCH_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(ENVELOPE.header_bytes as usize == BATCH_HEADER_BYTES);
 
-pub(super) const ENVELOPE: Envelope = Envelope {
-    what: Structure::Batch,
-    magic: *b"PBAT",
-    version: 1,
-    header_bytes: BATCH_HEADER_BYTES as u16,
-};
+pub(super) const ENVELOPE: Envelope =
+    Envelope { what: Structure::Batch, magic: *b"PBAT", version: 1, header_bytes: 80 };
 
 /// What a batch carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +128,20 @@ impl BatchHeader {
         ENVELOPE.seal(header)
     }
 
+    /// Writes a whole marker, the start of the stamp's epoch, to the head of `target`; `descriptor` is the
+    /// encoded descriptor of its term. Returns how many bytes it took: header and descriptor.
+    ///
+    /// # Panics
+    ///
+    /// If `target` is too short for it.
+    pub fn write_marker(target: &mut [u8], descriptor: &[u8], stamp: &BatchStamp) -> usize {
+        let batch = &mut target[..BATCH_HEADER_BYTES + descriptor.len()];
+        batch[BATCH_HEADER_BYTES..].copy_from_slice(descriptor);
+        let payload_crc = crc32fast::hash(descriptor);
+        BatchHeader::write(batch, BatchKind::Marker, 0, payload_crc, stamp);
+        batch.len()
+    }
+
     /// Decodes the header at the head of `bytes` and checks everything but the payload.
     ///
     /// `bytes` may hold less or more than the whole batch.
@@ -159,8 +170,8 @@ impl BatchHeader {
     /// The offset behind the last record; a marker's is its base offset.
     #[must_use]
     pub fn next_offset(&self) -> Offset {
-        let next = self.stamp.base_offset.checked_add(u64::from(self.records));
-        next.expect("checked at decoding")
+        // Decoding has checked that the sum fits.
+        Offset(self.stamp.base_offset.0 + u64::from(self.records))
     }
 
     /// The length of the whole batch.

@@ -93,8 +93,7 @@ fn newer_version_is_told_apart_from_a_flipped_version() {
 #[test]
 fn marker_takes_no_offset() {
     let mut bytes = vec![0; BATCH_HEADER_BYTES + 3];
-    bytes[BATCH_HEADER_BYTES..].copy_from_slice(b"abc");
-    BatchHeader::write(&mut bytes, BatchKind::Marker, 0, crc32fast::hash(b"abc"), &stamp(8));
+    assert_eq!(BatchHeader::write_marker(&mut bytes, b"abc", &stamp(8)), bytes.len());
 
     let batch = StoredBatch::decode(&Bytes::from(bytes)).unwrap();
 

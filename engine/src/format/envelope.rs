@@ -82,6 +82,56 @@ impl Envelope {
     }
 }
 
+/// The header of a structure that is an envelope, a payload and nothing else:
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 12 | envelope, header bytes 24 |
+/// | 12 | 4 | payload bytes |
+/// | 16 | 4 | payload crc |
+/// | 20 | 4 | 0 |
+/// | 24 | | payload |
+pub(super) const WRAPPED_HEADER_BYTES: usize = 24;
+
+impl Envelope {
+    /// The envelope of a structure made by [`wrap`](Self::wrap).
+    pub(super) const fn of_payload(what: Structure, magic: [u8; 4], version: u16) -> Envelope {
+        Envelope { what, magic, version, header_bytes: 24 }
+    }
+
+    /// Puts a header in front of `payload`.
+    pub(super) fn wrap(self, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; WRAPPED_HEADER_BYTES + payload.len()];
+        let mut fields = FieldWriter::at(&mut bytes, ENVELOPE_BYTES);
+        fields.u32(u32::try_from(payload.len()).expect("payloads have limits far below 4 GiB"));
+        fields.u32(crc32fast::hash(payload));
+        fields.u32(0);
+        fields.raw(payload);
+        self.seal(&mut bytes[..WRAPPED_HEADER_BYTES]);
+        bytes
+    }
+
+    /// Checks the wrapped structure at the head of `bytes`; returns its payload's fields.
+    pub(super) fn unwrap(self, bytes: &[u8]) -> Result<FieldReader<'_>, FormatError> {
+        let (mut fields, _) = self.open(bytes)?;
+        let payload_bytes = fields.u32()? as usize;
+        let stored = fields.u32()?;
+        let reserved = fields.u32()?;
+        if reserved != 0 {
+            return Err(self.field("reserved", u64::from(reserved)));
+        }
+        let needed = WRAPPED_HEADER_BYTES.saturating_add(payload_bytes);
+        let Some(payload) = bytes.get(WRAPPED_HEADER_BYTES..needed) else {
+            return Err(FormatError::Truncated { what: self.what, bytes: bytes.len(), needed });
+        };
+        let computed = crc32fast::hash(payload);
+        if computed != stored {
+            return Err(FormatError::PayloadCrc { what: self.what, stored, computed });
+        }
+        Ok(FieldReader::at(payload, 0, self.what))
+    }
+}
+
 fn header_crc(header: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&header[..CRC_AT]);

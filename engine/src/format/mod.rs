@@ -4,15 +4,19 @@
 //! shows every byte; files in `engine/tests/golden` keep each version readable for good.
 
 pub mod batch;
+pub mod descriptor;
 mod envelope;
 pub mod error;
 mod fields;
+pub mod group;
 pub mod record_batch;
 pub mod stored_batch;
 
 pub use batch::{
     BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BatchHeader, BatchKind, BatchStamp, Producer,
 };
+pub use descriptor::{Descriptor, Member, Policy, ReplicaSet};
 pub use error::{FormatError, Structure};
+pub use group::{Chain, DurableMark, GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader};
 pub use record_batch::{BatchError, RECORDS_PER_BATCH_MAX, RecordBatch, RecordBatchBuilder};
 pub use stored_batch::{Records, StoredBatch};

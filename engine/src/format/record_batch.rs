@@ -98,8 +98,7 @@ impl RecordBatchBuilder {
         if self.records == RECORDS_PER_BATCH_MAX {
             return Err(BatchError::TooManyRecords { records_max: RECORDS_PER_BATCH_MAX });
         }
-        let record_bytes = u32::try_from(record.len()).expect("below BATCH_BYTES_MAX");
-        self.payload.extend_from_slice(&record_bytes.to_le_bytes());
+        self.payload.extend_from_slice(&prefix_of(record));
         self.payload.extend_from_slice(record);
         self.records += 1;
         Ok(())
@@ -123,6 +122,10 @@ impl RecordBatchBuilder {
         let payload_crc = crc32fast::hash(&self.payload);
         RecordBatch { payload: self.payload, records: self.records, payload_crc }
     }
+}
+
+fn prefix_of(record: &[u8]) -> [u8; RECORD_PREFIX_BYTES] {
+    u32::try_from(record.len()).expect("below BATCH_BYTES_MAX").to_le_bytes()
 }
 
 /// Why a record does not fit into a batch.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchKind, Producer};
+use super::descriptor::Descriptor;
 use super::error::FormatError;
 use super::record_batch::RECORD_PREFIX_BYTES;
 use crate::id::{Epoch, Offset};
@@ -65,6 +66,15 @@ impl StoredBatch {
     #[must_use]
     pub fn payload(&self) -> Bytes {
         self.bytes.slice(BATCH_HEADER_BYTES..)
+    }
+
+    /// The descriptor a marker carries; `None` for records.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError`]: the marker is whole, its descriptor is none; nothing can be said in its epoch.
+    pub fn descriptor(&self) -> Result<Option<Descriptor>, FormatError> {
+        self.is_marker().then(|| Descriptor::decode(&self.payload())).transpose()
     }
 
     /// The offset of the first record.
