@@ -102,13 +102,26 @@ impl Envelope {
     /// Puts a header in front of `payload`.
     pub(super) fn wrap(self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; WRAPPED_HEADER_BYTES + payload.len()];
-        let mut fields = FieldWriter::at(&mut bytes, ENVELOPE_BYTES);
+        self.wrap_into(payload, &mut bytes);
+        bytes
+    }
+
+    /// Writes a header, `payload` and then zeros over all of `target`, which is long enough.
+    pub(super) fn wrap_into(self, payload: &[u8], target: &mut [u8]) {
+        let mut fields = FieldWriter::at(target, ENVELOPE_BYTES);
         fields.u32(u32::try_from(payload.len()).expect("payloads have limits far below 4 GiB"));
         fields.u32(crc32fast::hash(payload));
         fields.u32(0);
         fields.raw(payload);
-        self.seal(&mut bytes[..WRAPPED_HEADER_BYTES]);
-        bytes
+        let end = fields.position();
+        target[end..].fill(0);
+        self.seal(&mut target[..WRAPPED_HEADER_BYTES]);
+    }
+
+    /// Reads from the header at the head of `bytes` how long the whole structure is.
+    pub(super) fn wrapped_bytes(self, bytes: &[u8]) -> Result<usize, FormatError> {
+        let (mut fields, _) = self.open(bytes)?;
+        Ok(WRAPPED_HEADER_BYTES.saturating_add(fields.u32()? as usize))
     }
 
     /// Checks the wrapped structure at the head of `bytes`; returns its payload's fields.
