@@ -2,6 +2,8 @@
 //!
 //! Everything that costs time per byte happens here, on the caller's thread; the shard copies once.
 
+use bytes::Bytes;
+
 use super::batch::{BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BatchHeader, BatchKind, BatchStamp};
 
 /// The most records in one batch.
@@ -13,7 +15,7 @@ pub const RECORD_PREFIX_BYTES: usize = 4;
 /// Records to append, in order, as one unit: all of them become readable or none.
 #[derive(Clone, Debug, Default)]
 pub struct RecordBatch {
-    payload: Vec<u8>,
+    payload: Bytes,
     records: u32,
     payload_crc: u32,
 }
@@ -34,6 +36,34 @@ impl RecordBatch {
         let mut builder = RecordBatchBuilder::with_capacity(RECORD_PREFIX_BYTES + record.len());
         builder.push(record)?;
         Ok(builder.finish())
+    }
+
+    /// Takes a payload that was encoded elsewhere, a client's for example, without copying it: for each
+    /// record a little-endian `u32` length and its bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError`]: it is over a limit, does not hold exactly `records`, or changed on its way.
+    pub fn from_payload(
+        payload: Bytes,
+        records: u32,
+        payload_crc: u32,
+    ) -> Result<RecordBatch, BatchError> {
+        let bytes = BATCH_HEADER_BYTES.saturating_add(payload.len());
+        if bytes > BATCH_BYTES_MAX {
+            return Err(BatchError::BatchTooLarge { bytes, bytes_max: BATCH_BYTES_MAX });
+        }
+        if records > RECORDS_PER_BATCH_MAX {
+            return Err(BatchError::TooManyRecords { records_max: RECORDS_PER_BATCH_MAX });
+        }
+        if count_records(&payload) != Some(records) {
+            return Err(BatchError::Malformed { payload_bytes: payload.len(), records });
+        }
+        let found = crc32fast::hash(&payload);
+        if found != payload_crc {
+            return Err(BatchError::Checksum { expected: payload_crc, found });
+        }
+        Ok(RecordBatch { payload, records, payload_crc })
     }
 
     /// How many records it holds. An empty batch is refused by an append.
@@ -120,7 +150,7 @@ impl RecordBatchBuilder {
     #[must_use]
     pub fn finish(self) -> RecordBatch {
         let payload_crc = crc32fast::hash(&self.payload);
-        RecordBatch { payload: self.payload, records: self.records, payload_crc }
+        RecordBatch { payload: self.payload.into(), records: self.records, payload_crc }
     }
 }
 
@@ -128,7 +158,18 @@ fn prefix_of(record: &[u8]) -> [u8; RECORD_PREFIX_BYTES] {
     u32::try_from(record.len()).expect("below BATCH_BYTES_MAX").to_le_bytes()
 }
 
-/// Why a record does not fit into a batch.
+/// Counts the records of a payload; `None` if it breaks off inside one.
+fn count_records(mut payload: &[u8]) -> Option<u32> {
+    let mut records = 0u32;
+    while !payload.is_empty() {
+        let (prefix, rest) = payload.split_first_chunk::<RECORD_PREFIX_BYTES>()?;
+        (_, payload) = rest.split_at_checked(u32::from_le_bytes(*prefix) as usize)?;
+        records = records.checked_add(1)?;
+    }
+    Some(records)
+}
+
+/// Why records do not make a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -146,4 +187,45 @@ pub enum BatchError {
         /// How many it may hold.
         records_max: u32,
     },
+    /// The payload does not hold the records it should.
+    #[error("{payload_bytes} bytes do not hold exactly {records} records")]
+    Malformed {
+        /// The payload's length.
+        payload_bytes: usize,
+        /// How many records it should hold.
+        records: u32,
+    },
+    /// The payload changed between its maker and here.
+    #[error("the payload's checksum is {found:08x}, not {expected:08x}")]
+    Checksum {
+        /// What its maker computed.
+        expected: u32,
+        /// What it is.
+        found: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_payload_is_taken_as_it_is_or_refused() {
+        let mut builder = RecordBatch::builder();
+        builder.push(b"abc").unwrap();
+        builder.push(b"").unwrap();
+        let made = builder.finish();
+        let take = |payload: &[u8], records, crc| {
+            RecordBatch::from_payload(Bytes::copy_from_slice(payload), records, crc)
+        };
+
+        assert_eq!(take(&made.payload, 2, made.payload_crc).unwrap().bytes(), made.bytes());
+
+        let cut = &made.payload[..made.payload.len() - 1];
+        assert!(matches!(take(cut, 2, 0), Err(BatchError::Malformed { .. })));
+        assert!(matches!(take(&made.payload, 3, 0), Err(BatchError::Malformed { .. })));
+        assert!(matches!(take(&made.payload, 2, 0), Err(BatchError::Checksum { .. })));
+        let large = vec![0; BATCH_BYTES_MAX];
+        assert!(matches!(take(&large, 1, 0), Err(BatchError::BatchTooLarge { .. })));
+    }
 }
