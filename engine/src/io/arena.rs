@@ -160,11 +160,6 @@ impl Extent {
     pub(crate) fn region(&self) -> &Arc<Region> {
         self.hold.region()
     }
-
-    /// The whole blocks, to write: what a read of whole blocks may fill beyond the length.
-    pub(crate) fn blocks_mut(&mut self) -> &mut [u8] {
-        self.hold.bytes_mut(0..self.hold.capacity_bytes())
-    }
 }
 
 /// A frozen part of the arena; `Clone` counts, it does not copy. The room returns when the last one drops.

@@ -31,3 +31,38 @@ pub trait ShardMain {
     fn run<D: Disk, T: Transport>(self, environment: Environment<D, T>)
     -> impl Future<Output = ()>;
 }
+
+/// What a thread is given to make its environment from.
+#[derive(Clone, Debug)]
+pub struct ThreadOptions {
+    /// The size of its arena: the bound of its memory.
+    pub arena_bytes: usize,
+    /// The clock it reads.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a thread could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system has no memory of that size.
+    #[error("no memory for an arena of {bytes} bytes: {source}")]
+    Arena {
+        /// What was asked for.
+        bytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The kernel gives no ring.
+    #[error("no io_uring: {source}")]
+    Ring {
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system gives no threads, timers or events.
+    #[error("no runtime: {source}")]
+    Runtime {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

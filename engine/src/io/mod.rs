@@ -10,11 +10,14 @@ pub mod conformance;
 pub mod disk;
 mod disk_calls;
 pub mod environment;
+mod frame;
 mod in_flight;
 pub mod runtime;
 pub mod simulated;
+mod sockets;
 mod system_clock;
+mod tasks;
 pub mod transport;
 
-pub use environment::{Environment, ShardMain};
+pub use environment::{Environment, ShardMain, StartError, ThreadOptions};
 pub use system_clock::SystemClock;
