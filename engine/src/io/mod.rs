@@ -12,6 +12,8 @@ mod disk_calls;
 pub mod environment;
 mod frame;
 mod in_flight;
+#[expect(unsafe_code, reason = "operations whose buffers the kernel uses until they complete")]
+pub mod ring;
 pub mod runtime;
 pub mod simulated;
 mod sockets;

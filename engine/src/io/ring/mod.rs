@@ -1,0 +1,16 @@
+//! The machine through io_uring: disk, sockets and tasks of a shard on one ring of its own.
+//!
+//! The only place that names tokio-uring. A buffer lent to the kernel belongs to its operation.
+
+mod disk;
+mod operation;
+mod outgoing;
+mod registration;
+mod runtime;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+pub use disk::{RingDisk, RingFile};
+pub use runtime::RingRuntime;
+pub use transport::{RingConnection, RingListener, RingTransport};
