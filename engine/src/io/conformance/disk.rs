@@ -150,11 +150,13 @@ async fn dropped_operation_keeps_its_buffer<D: Disk>(disk: &D, path: &Path) {
     let file = create(disk, path).await;
     file.write(stamped(disk, 1, 8), Position::ZERO, WriteMode::Durable).await.expect("it succeeds");
 
-    for _ in 0..16 {
+    // The dropped write may still be in flight in the next round, and writes must not overlap.
+    for round in 1..=16 {
         let buffer = disk.arena().allocate(8 * BLOCK_BYTES).expect("the arena has room");
         let mut read = Box::pin(file.read(buffer, Position::ZERO));
         let bytes = stamped(disk, 9, 8);
-        let mut write = Box::pin(file.write(bytes, Position(8 * BLOCK), WriteMode::Durable));
+        let position = Position(round * 8 * BLOCK);
+        let mut write = Box::pin(file.write(bytes, position, WriteMode::Durable));
         let _ = futures_util::poll!(&mut read);
         let _ = futures_util::poll!(&mut write);
         drop(read);

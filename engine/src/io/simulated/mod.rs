@@ -4,7 +4,19 @@
 //! as the code under it iterates over nothing whose order the standard library randomises.
 
 pub mod clock;
+pub mod disk;
+mod disk_state;
+pub mod faults;
+mod file_content;
+mod latency;
+mod names;
+mod request;
 pub mod runtime;
+pub mod storage;
 
 pub use clock::{SimulatedClock, SimulatedClockKind};
+pub use disk::{SimulatedDisk, SimulatedFile};
+pub use faults::{Fault, FaultKind};
+pub use file_content::PowerLoss;
 pub use runtime::{SimulatedRuntime, TaskGroup};
+pub use storage::SimulatedStorage;
