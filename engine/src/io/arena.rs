@@ -135,9 +135,9 @@ impl Extent {
 
     /// Cuts the length to `bytes` and gives blocks beyond it back to the arena. A longer one changes nothing.
     pub fn truncate(&mut self, bytes: usize) {
-        if bytes < self.length {
+        if let Some(blocks) = blocks_of(bytes).filter(|_| bytes < self.length) {
             self.length = bytes;
-            self.hold.shrink(blocks_of(bytes).expect("shorter than what was lent"));
+            self.hold.shrink(blocks);
         }
     }
 

@@ -15,6 +15,8 @@ mod in_flight;
 #[expect(unsafe_code, reason = "operations whose buffers the kernel uses until they complete")]
 pub mod ring;
 pub mod runtime;
+#[cfg(test)]
+mod runtime_tests;
 pub mod simulated;
 mod sockets;
 mod system_clock;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::operation::submit;
 use super::registration;
 use crate::id::{BLOCK_BYTES, Position};
-use crate::io::arena::{Arena, Extent, SharedExtent};
+use crate::io::arena::{Arena, Extent, Region, SharedExtent};
 use crate::io::disk::{
     DirectoryEntry, Disk, DiskError, DiskFile, DiskOperation, DiskSpace, OpenMode, WriteMode,
 };
@@ -30,7 +30,8 @@ const RWF_DSYNC: types::RwFlags = 2;
 pub(crate) enum Caching {
     /// `O_DIRECT`, where the file system takes it.
     Around,
-    /// Through the page cache.
+    /// Through the page cache, as where the file system refuses `O_DIRECT`.
+    #[cfg(test)]
     Through,
 }
 
@@ -258,11 +259,7 @@ impl RingFile {
         if self.file.is_direct { bytes - bytes % BLOCK_BYTES } else { bytes }
     }
 
-    fn buffer_index(
-        &self,
-        region: &Arc<crate::io::arena::Region>,
-        address: *const u8,
-    ) -> Option<u16> {
+    fn buffer_index(&self, region: &Arc<Region>, address: *const u8) -> Option<u16> {
         if !self.shared.is_registered {
             return None;
         }

@@ -7,10 +7,10 @@ mod operation;
 mod outgoing;
 mod registration;
 mod runtime;
-#[cfg(test)]
-mod tests;
 mod transport;
 
+#[cfg(test)]
+pub(super) use disk::Caching;
 pub use disk::{RingDisk, RingFile};
 pub use runtime::RingRuntime;
 pub use transport::{RingConnection, RingListener, RingTransport};

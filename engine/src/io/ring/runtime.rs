@@ -59,7 +59,7 @@ impl RingRuntime {
         RingRuntime::run_cached(options, Caching::Around, main)
     }
 
-    pub(super) fn run_cached<M: ShardMain>(
+    pub(in crate::io) fn run_cached<M: ShardMain>(
         options: ThreadOptions,
         caching: Caching,
         main: M,
