@@ -17,7 +17,7 @@
 //! | 4 + n x 48 | producers: id 8, epoch 4, sequence 8, base offset 8, records 4, append time 8, epoch of the log 8 |
 //! | 4 + n x 57 | closed segments: id, base offset, end offset, end position, last chain, first and last append time, 8 each, state 1 |
 //! | 4 + n x 40 | quarantined ranges: segment id, start and end position, start and end offset |
-//! | 1 + 56 | active segment: 0 none or 1 and id, file bytes, base offset, durable position, offset, chain, group number |
+//! | 1 + 72 | active segment: 0 none or 1 and id, file bytes, base offset, first and last append time, durable position, offset, chain, group number |
 //! | 1 + 16 | next segment: 0 none or 1 and id, file bytes |
 //! | 32 | settings: segment bytes, first segment bytes, retention bytes, retention age in microseconds; all ones for no limit |
 
@@ -125,6 +125,10 @@ pub struct ActiveSegment {
     pub file_bytes: u64,
     /// The offset of its first record.
     pub base_offset: Offset,
+    /// The append time of its first batch, unknown without one.
+    pub first_time: WallTime,
+    /// The append time of its last durable batch: later ones never fall below.
+    pub last_time: WallTime,
     /// Everything below was durable when the checkpoint was written.
     pub durable: SegmentPoint,
 }

@@ -194,6 +194,8 @@ fn encode_open_segments(fields: &mut FieldVec, checkpoint: &Checkpoint) {
         fields.u64(active.segment.0);
         fields.u64(active.file_bytes);
         fields.u64(active.base_offset.0);
+        fields.u64(active.first_time.0);
+        fields.u64(active.last_time.0);
         fields.u64(active.durable.position.0);
         fields.u64(active.durable.offset.0);
         fields.u64(active.durable.chain.0);
@@ -214,6 +216,8 @@ fn decode_active(fields: &mut FieldReader<'_>) -> Result<Option<ActiveSegment>, 
         segment: SegmentId(fields.u64()?),
         file_bytes: fields.u64()?,
         base_offset: Offset(fields.u64()?),
+        first_time: WallTime(fields.u64()?),
+        last_time: WallTime(fields.u64()?),
         durable: SegmentPoint {
             position: Position(fields.u64()?),
             offset: Offset(fields.u64()?),

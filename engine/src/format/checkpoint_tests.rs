@@ -50,6 +50,8 @@ pub(in crate::format) fn checkpoint(sequence: u64) -> Checkpoint {
             segment: SegmentId(0xdef0),
             file_bytes: 1 << 20,
             base_offset: Offset(20),
+            first_time: WallTime(1002),
+            last_time: WallTime(1003),
             durable: SegmentPoint {
                 position: Position(12_288),
                 offset: Offset(25),

@@ -30,7 +30,7 @@ pub use checkpoint_slots::{
 };
 pub use descriptor::{Descriptor, Member, Policy, ReplicaSet};
 pub use error::{FormatError, Structure};
-pub use footer::{Footer, IndexEntry};
+pub use footer::{Footer, INDEX_ENTRIES_MAX, IndexEntry};
 pub use group::{Chain, DurableMark, GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader};
 pub use identity::{DirectoryMode, Identity};
 pub use record_batch::{BatchError, RECORDS_PER_BATCH_MAX, RecordBatch, RecordBatchBuilder};

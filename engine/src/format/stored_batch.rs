@@ -44,6 +44,12 @@ impl StoredBatch {
         Ok(StoredBatch { bytes: bytes.slice(..needed), header })
     }
 
+    /// Takes bytes that are exactly one batch, already checked against `header`.
+    pub(crate) fn from_checked(bytes: Bytes, header: BatchHeader) -> StoredBatch {
+        assert!(bytes.len() == header.total_bytes());
+        StoredBatch { bytes, header }
+    }
+
     /// The whole batch, header included: what is sent to a replica.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
