@@ -2,6 +2,7 @@
 //!
 //! Nothing here measures the engine itself; the files under `benches/` do, through its public API.
 
+pub mod disk_load;
 pub mod executor;
 pub mod figure;
 pub mod machine;
