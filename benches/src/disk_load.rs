@@ -1,6 +1,5 @@
 //! The raw ring's work done through the engine's `Disk` seam, without a log: what the seam alone costs.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -40,15 +39,9 @@ struct DiskLoad {
 }
 
 impl ShardMain for DiskLoad {
-    fn run<D: Disk, T: Transport>(
-        self,
-        environment: Environment<D, T>,
-    ) -> impl Future<Output = ()> {
-        async move {
-            let elapsed = write_all(&environment.disk, &self.path, self.work).await;
-            // The receiver waits for the thread to end.
-            drop(self.sender.send(elapsed));
-        }
+    async fn run<D: Disk, T: Transport>(self, environment: Environment<D, T>) {
+        let elapsed = write_all(&environment.disk, &self.path, self.work).await;
+        self.sender.send(elapsed).expect("the receiver waits for the thread to end");
     }
 }
 
