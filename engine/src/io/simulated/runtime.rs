@@ -369,7 +369,7 @@ impl Scheduler {
         self.woken.add([id]);
     }
 
-    fn sleep(self: Rc<Self>, duration: Duration) -> LocalFuture<()> {
+    pub(super) fn sleep(self: Rc<Self>, duration: Duration) -> LocalFuture<()> {
         let deadline = self.now.now().saturating_add(duration);
         let key = (deadline, self.next_id());
         Box::pin(Sleep { scheduler: self, key })
