@@ -86,6 +86,12 @@ impl RingDisk {
         self.shared.is_direct_refused.get()
     }
 
+    /// The count of this ring's operations.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.shared.in_flight
+    }
+
     fn note_refused_direct(&self, path: &Path) {
         if !self.shared.is_direct_refused.replace(true) {
             tracing::warn!(

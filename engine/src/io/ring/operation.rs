@@ -66,3 +66,89 @@ pub(super) fn no_op(in_flight: &InFlight) -> Operation<()> {
     // SAFETY: a no-op refers to no memory and no file.
     unsafe { submit(in_flight, (), opcode::Nop::new().build()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::io::{PipeReader, Write};
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use io_uring::types;
+
+    use super::*;
+    use crate::io::SystemClock;
+    use crate::io::disk::Disk;
+    use crate::io::environment::{Environment, ShardMain, ThreadOptions};
+    use crate::io::ring::{RingDisk, RingRuntime};
+    use crate::io::transport::Transport;
+
+    /// A buffer that says when it is freed.
+    struct Watched {
+        bytes: Box<[u8; 8]>,
+        freed: Sender<()>,
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.freed.send(()).unwrap();
+        }
+    }
+
+    /// Begins to read a pipe into a watched buffer, then leaves: the operation held by a task, or dropped.
+    struct LeaveReading {
+        pipe: PipeReader,
+        freed: Sender<()>,
+        holds: bool,
+    }
+
+    impl ShardMain for LeaveReading {
+        async fn run<D: Disk, T: Transport>(self, environment: Environment<D, T>) {
+            let disk: &dyn Any = &environment.disk;
+            let disk = disk.downcast_ref::<RingDisk>().unwrap();
+            let mut buffer = Watched { bytes: Box::default(), freed: self.freed };
+            let fd = types::Fd(self.pipe.as_raw_fd());
+            let entry =
+                opcode::Read::new(fd, buffer.bytes.as_mut_ptr(), 8).offset(u64::MAX).build();
+            // SAFETY: the entry's address is in the box of `buffer` and its descriptor is that of the pipe; the
+            // operation owns both alone.
+            let read = unsafe { submit(disk.in_flight(), (buffer, self.pipe), entry) };
+            if self.holds {
+                environment.runtime.spawn(Box::pin(async move {
+                    drop(read.await);
+                }));
+            } else {
+                drop(read);
+            }
+            environment.runtime.turn().await;
+        }
+    }
+
+    /// Ends the read, unless its buffer is freed before that, which would be the mistake.
+    fn end_the_read(mut pipe: impl Write, freed: &Receiver<()>) -> bool {
+        let is_freed = freed.recv_timeout(Duration::from_millis(200)).is_ok();
+        pipe.write_all(b"late").unwrap();
+        is_freed
+    }
+
+    #[test]
+    fn buffer_is_not_freed_before_its_operation_completes() {
+        for holds in [true, false] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let (freed, is_freed) = channel();
+            let ender = std::thread::spawn(move || {
+                let too_early = end_the_read(writer, &is_freed);
+                (too_early, is_freed.recv().is_ok())
+            });
+
+            let options = ThreadOptions { arena_bytes: 4096, clock: Arc::new(SystemClock) };
+            RingRuntime::run(options, LeaveReading { pipe: reader, freed, holds }).unwrap();
+
+            let (too_early, freed_later) = ender.join().unwrap();
+            assert!(!too_early, "the kernel may still write into a freed buffer");
+            assert!(freed_later);
+        }
+    }
+}
