@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::join;
 
 use super::*;
+use crate::io::conformance::check_transport;
 use crate::io::runtime::Runtime;
 use crate::io::simulated::SimulatedRuntime;
 
@@ -50,6 +51,15 @@ impl Bed {
 
     fn receive(&self, connection: &SimulatedConnection) -> Option<Bytes> {
         self.runtime.block_on(connection.receive()).unwrap()
+    }
+}
+
+#[test]
+fn simulated_transport_keeps_the_rules_of_transports() {
+    for seed in 0..3 {
+        let bed = Bed::new(seed);
+        let transport = bed.network.transport(host(1));
+        bed.runtime.block_on(check_transport(&transport, SocketAddr::new(host(1), 0)));
     }
 }
 
