@@ -53,7 +53,7 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The kernel gives no ring.
+    /// The kernel gives no ring; [`probe`](super::probe::probe) says why and what to do.
     #[error("no io_uring: {source}")]
     Ring {
         /// What the system said.

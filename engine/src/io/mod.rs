@@ -12,6 +12,7 @@ mod disk_calls;
 pub mod environment;
 mod frame;
 mod in_flight;
+pub mod probe;
 #[expect(unsafe_code, reason = "operations whose buffers the kernel uses until they complete")]
 pub mod ring;
 pub mod runtime;

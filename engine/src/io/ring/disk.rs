@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
@@ -48,7 +48,7 @@ struct Shared {
     calls: DiskCalls,
     caching: Caching,
     is_registered: bool,
-    /// Set when a file system refused `O_DIRECT`, to say so once.
+    /// Set when a file system refused `O_DIRECT`.
     is_direct_refused: Cell<bool>,
 }
 
@@ -59,12 +59,7 @@ impl RingDisk {
         let is_registered = match registration::register(&arena) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(
-                    arena_bytes = arena.capacity_bytes(),
-                    %error,
-                    "the arena is not registered with the ring, writes cost a little more: \
-                     raise the memlock limit (ulimit -l, LimitMEMLOCK=) above the sum of all arenas"
-                );
+                UNREGISTERED.call_once(|| warn_unregistered(&arena, &error));
                 false
             }
         };
@@ -91,16 +86,27 @@ impl RingDisk {
     pub(super) fn in_flight(&self) -> &InFlight {
         &self.shared.in_flight
     }
+}
 
-    fn note_refused_direct(&self, path: &Path) {
-        if !self.shared.is_direct_refused.replace(true) {
-            tracing::warn!(
-                path = %path.display(),
-                "the file system refuses O_DIRECT, files go through the page cache: \
-                 put the data directory on ext4 or xfs for full speed"
-            );
-        }
-    }
+/// One line a process, not one a shard.
+static UNREGISTERED: Once = Once::new();
+static DIRECT_REFUSED: Once = Once::new();
+
+fn warn_unregistered(arena: &Arena, error: &io::Error) {
+    tracing::warn!(
+        arena_bytes = arena.capacity_bytes(),
+        %error,
+        "the arena is not registered with the ring, writes cost a little more: \
+         raise the memlock limit (ulimit -l, LimitMEMLOCK=) above the sum of all arenas"
+    );
+}
+
+fn warn_direct_refused(path: &Path) {
+    tracing::warn!(
+        path = %path.display(),
+        "the file system refuses O_DIRECT, files go through the page cache: \
+         put the data directory on ext4 or xfs for full speed"
+    );
 }
 
 impl Disk for RingDisk {
@@ -115,7 +121,8 @@ impl Disk for RingDisk {
         let open = move |path: &Path| disk_calls::open(path, mode, direct);
         let file = self.shared.calls.run(DiskOperation::Open, path, None, open).await?;
         if direct && !file.is_direct {
-            self.note_refused_direct(path);
+            self.shared.is_direct_refused.set(true);
+            DIRECT_REFUSED.call_once(|| warn_direct_refused(path));
         }
         Ok(RingFile { file: Arc::new(file), shared: Rc::clone(&self.shared) })
     }
