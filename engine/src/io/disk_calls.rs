@@ -7,9 +7,11 @@ use std::io;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use tokio::sync::Semaphore;
 
 use super::arena::{Extent, SharedExtent};
 use super::disk::{DirectoryEntry, DiskError, DiskOperation, DiskSpace, OpenMode, WriteMode};
@@ -20,14 +22,18 @@ use crate::id::{BLOCK_BYTES, Position};
 #[derive(Clone, Debug)]
 pub(super) struct DiskCalls {
     in_flight: InFlight,
+    /// One permit for each call that may run now.
+    turns: Arc<Semaphore>,
 }
 
 impl DiskCalls {
-    pub(super) fn new(in_flight: InFlight) -> DiskCalls {
-        DiskCalls { in_flight }
+    /// At most `calls_max` run at the same time; the others wait.
+    pub(super) fn new(in_flight: InFlight, calls_max: usize) -> DiskCalls {
+        DiskCalls { in_flight, turns: Arc::new(Semaphore::new(calls_max)) }
     }
 
-    /// Runs `call` elsewhere. Dropping the future does not stop it; what it owns drops when it ends.
+    /// Runs `call` elsewhere. Once it has its turn, dropping the future does not stop it; what it owns drops
+    /// when it ends.
     pub(super) async fn run<R: Send + 'static>(
         &self,
         operation: DiskOperation,
@@ -35,10 +41,12 @@ impl DiskCalls {
         position: Option<Position>,
         call: impl FnOnce(&Path) -> io::Result<R> + Send + 'static,
     ) -> Result<R, DiskError> {
+        let turn = Arc::clone(&self.turns).acquire_owned().await.expect("it is never closed");
         let ticket = self.in_flight.ticket();
         let owned_path = path.to_path_buf();
         let task = tokio::task::spawn_blocking(move || {
             let answer = call(&owned_path);
+            drop(turn);
             drop(ticket);
             answer
         });
@@ -84,9 +92,31 @@ impl DiskCalls {
 #[derive(Debug)]
 pub(super) struct OpenedFile {
     pub(super) path: PathBuf,
-    pub(super) descriptor: OwnedFd,
+    descriptor: Descriptor,
     /// Whether it goes around the page cache.
     pub(super) is_direct: bool,
+}
+
+impl OpenedFile {
+    pub(super) fn descriptor(&self) -> &OwnedFd {
+        self.descriptor.open.as_ref().expect("open until it drops")
+    }
+}
+
+/// Closes elsewhere: closing a removed file gives its blocks back, which takes milliseconds.
+#[derive(Debug)]
+struct Descriptor {
+    /// `None` only in `drop`.
+    open: Option<OwnedFd>,
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let open = self.open.take();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || drop(open));
+        }
+    }
 }
 
 /// Opens a file; with `direct`, around the page cache where the file system can.
@@ -104,6 +134,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, direct: bool) -> io::Result<Open
     }
     // Not at open: where O_DIRECT is refused, open(2) may have created the file before it says so.
     let is_direct = direct && set_direct(&descriptor)?;
+    let descriptor = Descriptor { open: Some(descriptor) };
     Ok(OpenedFile { path: path.to_path_buf(), descriptor, is_direct })
 }
 
@@ -132,7 +163,7 @@ pub(super) fn write(
     let mut at = position;
     while !rest.is_empty() {
         let written =
-            match rustix::io::pwritev2(&file.descriptor, &[IoSlice::new(rest)], at.0, flags) {
+            match rustix::io::pwritev2(file.descriptor(), &[IoSlice::new(rest)], at.0, flags) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => written,
                 Err(Errno::INTR) => continue,
@@ -164,7 +195,7 @@ pub(super) fn read(
     while filled < asked {
         let at = position.plus(filled as u64);
         let rest = &mut buffer.as_mut_slice()[filled..];
-        match rustix::io::pread(&file.descriptor, rest, at.0) {
+        match rustix::io::pread(file.descriptor(), rest, at.0) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}
@@ -177,16 +208,16 @@ pub(super) fn read(
 
 /// Makes what was written durable, and the length with it. Source: fdatasync(2).
 pub(super) fn sync(file: &OpenedFile) -> io::Result<()> {
-    Ok(rustix::fs::fdatasync(&file.descriptor)?)
+    Ok(rustix::fs::fdatasync(file.descriptor())?)
 }
 
 pub(super) fn length(file: &OpenedFile) -> io::Result<u64> {
-    let size = rustix::fs::fstat(&file.descriptor)?.st_size;
+    let size = rustix::fs::fstat(file.descriptor())?.st_size;
     u64::try_from(size).map_err(io::Error::other)
 }
 
 pub(super) fn set_length(file: &OpenedFile, length_bytes: u64) -> io::Result<()> {
-    Ok(rustix::fs::ftruncate(&file.descriptor, length_bytes)?)
+    Ok(rustix::fs::ftruncate(file.descriptor(), length_bytes)?)
 }
 
 fn create_directory(path: &Path) -> io::Result<()> {

@@ -68,6 +68,30 @@ fn blocking_transport_conforms() {
     BlockingRuntime::run(options(1 << 20), CheckTransport).unwrap();
 }
 
+struct CheckRuntime;
+
+impl ShardMain for CheckRuntime {
+    async fn run<D: Disk, T: Transport>(self, environment: Environment<D, T>) {
+        conformance::check_runtime(&environment.runtime).await;
+        wakes_come_from_any_thread().await;
+    }
+}
+
+async fn wakes_come_from_any_thread() {
+    for _ in 0..100 {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let other = std::thread::spawn(move || sender.send(()));
+        receiver.await.unwrap();
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn runtimes_conform() {
+    RingRuntime::run(options(1 << 20), CheckRuntime).unwrap();
+    BlockingRuntime::run(options(1 << 20), CheckRuntime).unwrap();
+}
+
 /// A peer that speaks nonsense, then one that breaks off in mid frame.
 struct BadPeers;
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::id::Position;
 use crate::io::arena::{Arena, Extent, SharedExtent};
 use crate::io::disk::{
@@ -27,7 +29,9 @@ impl BlockingDisk {
 
     /// A disk whose operations are counted in `in_flight`.
     pub(super) fn counted(arena: Arena, in_flight: InFlight) -> BlockingDisk {
-        BlockingDisk { arena, calls: DiskCalls::new(in_flight) }
+        // The pool's threads are the limit here, so that a write is begun at its first poll.
+        let calls = DiskCalls::new(in_flight, Semaphore::MAX_PERMITS);
+        BlockingDisk { arena, calls }
     }
 }
 

@@ -171,3 +171,30 @@ impl Drop for ShutDown<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn assert_send<T: Send>(_future: &T) {}
+
+    #[test]
+    fn futures_may_move_between_threads() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+        let carried = async {
+            let address = (Ipv4Addr::LOCALHOST, 0).into();
+            let listener = TokioTransport.listen(address).await.unwrap();
+            let dialled = TokioTransport.connect(listener.local_address()).await.unwrap();
+            let accepted = listener.accept().await.unwrap();
+            dialled.send(vec![Bytes::from_static(b"frame")]).await.unwrap();
+            accepted.receive().await.unwrap()
+        };
+        assert_send(&carried);
+        let frame = runtime.block_on(async move { tokio::spawn(carried).await.unwrap() });
+
+        assert_eq!(frame.as_deref(), Some(b"frame".as_slice()));
+    }
+}

@@ -3,9 +3,11 @@
 //! Real and simulated sides run the same ones: a simulator that is kinder than the machine proves nothing.
 
 mod disk;
+mod runtime;
 mod transport;
 
 pub use disk::check_disk;
+pub use runtime::check_runtime;
 pub use transport::check_transport;
 
 /// An empty directory on the file system that holds the build, so that it is a real disk, not `tmpfs`.

@@ -25,6 +25,9 @@ use crate::io::in_flight::InFlight;
 /// `RWF_DSYNC`. Source: pwritev2(2), linux/fs.h.
 const RWF_DSYNC: types::RwFlags = 2;
 
+/// Names and lengths changed at the same time; others wait for their turn.
+const CALLS_MAX: usize = 16;
+
 /// Whether files go around the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caching {
@@ -63,7 +66,7 @@ impl RingDisk {
                 false
             }
         };
-        let calls = DiskCalls::new(in_flight.clone());
+        let calls = DiskCalls::new(in_flight.clone(), CALLS_MAX);
         let is_direct_refused = Cell::new(false);
         let shared = Shared { arena, in_flight, calls, caching, is_registered, is_direct_refused };
         RingDisk { shared: Rc::new(shared) }
@@ -174,7 +177,7 @@ impl RingFile {
     }
 
     fn fd(&self) -> types::Fd {
-        types::Fd(self.file.descriptor.as_raw_fd())
+        types::Fd(self.file.descriptor().as_raw_fd())
     }
 
     /// Writes all of `bytes`, going on after a short write.
