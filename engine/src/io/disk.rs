@@ -126,8 +126,9 @@ pub trait DiskFile: Clone + std::fmt::Debug + 'static {
     /// The path it was opened by.
     fn path(&self) -> &Path;
 
-    /// Writes all of `bytes` at `position`. Both the position and the length are whole blocks.
-    /// Writes in flight are not ordered among each other.
+    /// Writes all of `bytes` at `position`. Position, length and the start of `bytes` in its extent are whole
+    /// blocks; anything else is the caller's mistake and panics. Writes in flight are not ordered among each
+    /// other.
     ///
     /// # Errors
     ///

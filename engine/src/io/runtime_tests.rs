@@ -7,12 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use super::blocking::BlockingRuntime;
+use super::probe::{Finding, probe};
 use super::ring::{Caching, RingDisk, RingRuntime};
 use crate::id::{BLOCK_BYTES, Position};
 use crate::io::arena::{Region, SharedExtent};
 use crate::io::disk::{Disk, DiskFile, OpenMode, WriteMode};
-use crate::io::environment::{Environment, ShardMain, ThreadOptions};
+use crate::io::environment::{Environment, ShardMain, StartError, ThreadOptions};
 use crate::io::runtime::LocalFuture;
 use crate::io::transport::{Connection, Listener, Transport, TransportError};
 use crate::io::{SystemClock, conformance};
@@ -255,30 +259,62 @@ impl ShardMain for CheckUnregistered {
     }
 }
 
-// Method: the limit and the capability that lifts it belong to a process, so the test runs itself in a second
-// one, in which it gives both up.
+/// Runs the test named `name` alone in a second process and tells whether this is that process: limits
+/// and capabilities belong to a process, so a test that gives some up needs its own.
+fn is_second_process(name: &str) -> bool {
+    const SECOND: &str = "PALISADE_TEST_SECOND_PROCESS";
+    if std::env::var_os(SECOND).is_some() {
+        return true;
+    }
+    let second = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("io::runtime_tests::{name}"), "--nocapture"])
+        .env(SECOND, "1")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&second.stdout);
+    assert!(second.status.success() && output.contains("1 passed"), "{output}");
+    false
+}
+
+fn limit(resource: Resource, most: u64) {
+    setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).unwrap();
+}
+
 #[test]
 fn little_memlock_means_unregistered_buffers() {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    const NAME: &str = "io::runtime_tests::little_memlock_means_unregistered_buffers";
-    const SECOND: &str = "PALISADE_TEST_LITTLE_MEMLOCK";
-
-    if std::env::var_os(SECOND).is_none() {
-        let second = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", NAME, "--nocapture"])
-            .env(SECOND, "1")
-            .output()
-            .unwrap();
-        let output = String::from_utf8_lossy(&second.stdout);
-        assert!(second.status.success() && output.contains("1 passed"), "{output}");
+    if !is_second_process("little_memlock_means_unregistered_buffers") {
         return;
     }
-
-    let limit = Some(64 << 10);
-    setrlimit(Resource::Memlock, Rlimit { current: limit, maximum: limit }).unwrap();
+    let directory = conformance::scratch_directory();
+    limit(Resource::Memlock, 64 << 10);
     let mut held = capabilities(None).unwrap();
     held.effective.remove(CapabilitySet::IPC_LOCK);
     set_capabilities(None, held).unwrap();
+
+    let findings = probe(directory.path(), 2 << 20);
+
+    let is_found = findings.iter().any(|finding| {
+        matches!(finding, Finding::MemlockTooLow { limit_bytes: 65_536, needed_bytes: 2_097_152 })
+    });
+    assert!(is_found, "{findings:?}");
+    assert!(!findings.iter().any(Finding::forbids_ring), "{findings:?}");
     RingRuntime::run(options(2 << 20), CheckUnregistered).unwrap();
+}
+
+#[test]
+fn ring_refused_is_a_finding_and_an_error_before_anything_runs() {
+    if !is_second_process("ring_refused_is_a_finding_and_an_error_before_anything_runs") {
+        return;
+    }
+    let directory = conformance::scratch_directory();
+    limit(Resource::Nofile, 3);
+
+    let findings = probe(directory.path(), 0);
+    let started = RingRuntime::run(options(1 << 20), CheckTransport);
+
+    assert!(
+        matches!(findings[0], Finding::RingRefused { ref source } if source.raw_os_error() == Some(24)),
+        "{findings:?}"
+    );
+    assert!(matches!(started, Err(StartError::Ring { .. })), "{started:?}");
 }

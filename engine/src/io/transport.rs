@@ -25,7 +25,7 @@ pub trait Transport: Clone + std::fmt::Debug + 'static {
         address: SocketAddr,
     ) -> impl Future<Output = Result<Self::Listener, TransportError>>;
 
-    /// Connects to `address`. The caller bounds the wait.
+    /// Connects to `address`. The caller bounds the wait: dropping the future gives the attempt up.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ pub trait Listener: 'static {
     /// The address it listens on.
     fn local_address(&self) -> SocketAddr;
 
-    /// Waits for the next connection.
+    /// Waits for the next connection. Dropping the future loses none.
     ///
     /// # Errors
     ///
@@ -58,7 +58,8 @@ pub trait Connection: Clone + 'static {
     fn peer(&self) -> SocketAddr;
 
     /// Sends one frame made of `parts` in order, without joining them first where the system allows it.
-    /// At most one send at a time; a second one waits.
+    /// At most one send at a time; a second one waits. Dropping the future before it resolves may end the
+    /// connection, as the frame may have gone out in part.
     ///
     /// # Errors
     ///
@@ -66,6 +67,7 @@ pub trait Connection: Clone + 'static {
     fn send(&self, parts: Vec<Bytes>) -> impl Future<Output = Result<(), TransportError>>;
 
     /// Receives the next frame; `None` when the peer closed between frames. One receiver at a time.
+    /// Dropping the future loses nothing: the next call goes on where it was.
     ///
     /// # Errors
     ///
