@@ -1,0 +1,7 @@
+//! The engine in a simulated world: virtual time, a device that loses power, and a model of what it promised.
+//!
+//! Every failure prints its seed and the operation it crashed at.
+
+mod model;
+#[cfg(test)]
+mod model_tests;
