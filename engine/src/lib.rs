@@ -7,3 +7,4 @@
 pub mod format;
 pub mod id;
 pub mod io;
+pub mod segment;

@@ -104,7 +104,7 @@ pub struct QuarantinedRange {
 }
 
 /// A place between two groups of a segment, and all that is needed to go on from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentPoint {
     /// Where the next group starts.
     pub position: Position,

@@ -20,8 +20,8 @@
 //! | 88 | 8 | 0 |
 //! | 96 | | batches, back to back |
 //!
-//! The chain behind the group mixes in this header's crc and the header crc of each batch, which covers the
-//! crc of its payload.
+//! The chain behind the group mixes into that before it the header crc of each batch, which covers the crc of
+//! its payload, and then this header's crc.
 
 use super::batch::BATCH_BYTES_MAX;
 use super::envelope::{ENVELOPE_BYTES, Envelope};
