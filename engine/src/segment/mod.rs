@@ -3,13 +3,22 @@
 //! Knows nothing of partitions: what is committed, when to roll and what to keep is decided above. Generic
 //! over the disk.
 
+pub mod closing;
 pub mod group_walk;
 pub mod index;
 pub mod maker;
+pub mod scan;
+pub mod survey;
+mod window;
 pub mod writer;
 
+pub use closing::{
+    CloseSegmentError, close_segment, load_footer, load_index, rebuild_footer, write_footer,
+};
 pub use index::SparseIndex;
 pub use maker::{
     MakeError, OpenSegmentError, make_segment, open_segment, segment_id_of_name, segment_path,
 };
+pub use scan::{CorruptRange, ScanError, ScanRange, ScanReport, Tail, scan_segment};
+pub use survey::{DurableClaim, durable_claim};
 pub use writer::{ReservedWrite, SegmentFull, SegmentWriter};
