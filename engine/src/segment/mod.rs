@@ -4,11 +4,19 @@
 //! over the disk.
 
 pub mod closing;
+#[cfg(test)]
+mod damage_tests;
 pub mod group_walk;
 pub mod index;
 pub mod maker;
+mod read_plan;
+pub mod reader;
 pub mod scan;
 pub mod survey;
+#[cfg(test)]
+mod test_segments;
+#[cfg(test)]
+mod tests;
 mod window;
 pub mod writer;
 
@@ -18,6 +26,9 @@ pub use closing::{
 pub use index::SparseIndex;
 pub use maker::{
     MakeError, OpenSegmentError, make_segment, open_segment, segment_id_of_name, segment_path,
+};
+pub use reader::{
+    SegmentCursor, SegmentEnd, SegmentRead, SegmentReadAnswer, SegmentReadError, SegmentReader,
 };
 pub use scan::{CorruptRange, ScanError, ScanRange, ScanReport, Tail, scan_segment};
 pub use survey::{DurableClaim, durable_claim};
