@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod client;
+mod raft;
 pub mod role;
 pub mod session;
 pub mod state;

@@ -76,6 +76,15 @@ impl Command {
     }
 }
 
+impl Proposal {
+    /// Tells whether repeating it under the same id can only give the first answer again.
+    #[must_use]
+    pub fn repeats_safely(&self) -> bool {
+        self.command.is_recorded()
+            || matches!(self.command, Command::Noop | Command::RegisterNode(_))
+    }
+}
+
 /// See [`Command::RegisterNode`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterNode {
