@@ -1,6 +1,9 @@
 //! The quorum as one voter sees it, in the shape of `palisade status --json`.
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::voter::{Voter, millis};
 
 /// What any voter answers at once, with or without a leader, from what it has seen itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,4 +62,93 @@ pub struct VoterStatus {
     /// Whether it leads, as far as this voter knows.
     #[serde(default)]
     pub leads: bool,
+}
+
+impl Voter {
+    pub(super) fn quorum_status(&self) -> QuorumStatus {
+        let (live, needed, missing) = self.count_live();
+        let leader = self.leader();
+        let held = live >= needed && leader.is_some() && !*self.stop.borrow();
+        let (continues, stops) = what_goes_on(held, live >= needed);
+        let now = Instant::now();
+        let (leader_since, admitted, led) = {
+            let ages = self.ages();
+            let since = ages.leader.as_ref().filter(|(known, _)| *known == leader);
+            (since.map_or(now, |(_, since)| *since), ages.admitted, ages.led)
+        };
+        QuorumStatus {
+            majority: Majority {
+                held,
+                live,
+                needed,
+                margin: signed(live) - signed(needed),
+                leader_since_ms: millis(now.saturating_duration_since(leader_since)),
+                last_admitted_age_ms: admitted.map(|at| millis(now.saturating_duration_since(at))),
+                missing,
+                leader: leader.clone(),
+            },
+            continues,
+            stops,
+            voters: self.voter_names().into_iter().map(|n| self.voter_status(n, &leader)).collect(),
+            age_ms: millis(now.saturating_duration_since(led.unwrap_or(self.started))),
+        }
+    }
+
+    fn voter_status(&self, name: String, leader: &Option<String>) -> VoterStatus {
+        let hint = self.hint(&name);
+        let (address, admin_address) =
+            hint.map_or((String::new(), None), |hint| (hint.address, hint.admin_address));
+        let leads = leader.as_ref() == Some(&name);
+        if name == self.name() {
+            return VoterStatus {
+                name,
+                address,
+                admin_address,
+                live: !*self.stop.borrow(),
+                last_contact_ms: Some(0),
+                applied_index: self.machine.view().index,
+                leads,
+            };
+        }
+        let contact = self.contacts.get(&name).unwrap_or_default();
+        VoterStatus {
+            name,
+            address,
+            admin_address,
+            live: contact.is_live(self.config.timings.voter_silent),
+            last_contact_ms: contact.heard.map(|heard| millis(heard.elapsed())),
+            applied_index: contact.report.applied_index,
+            leads,
+        }
+    }
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).expect("a count of voters")
+}
+
+/// The table of DESIGN 6 as sentences for people: what goes on and what does not.
+fn what_goes_on(held: bool, has_majority: bool) -> (Vec<String>, Vec<String>) {
+    let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+    if held {
+        let continues = [
+            "appends, committed reads and fresh reads",
+            "create, delete and alter streams; register nodes; elect owners",
+            "lease renewal",
+        ];
+        return (lines(&continues), Vec::new());
+    }
+    let continues = [
+        "appends and committed reads on settled owners of serve-settled and self-elect streams",
+        "appends and reads of fail-closed streams until the lease of their owner ends",
+        "lists and status, answered with their age",
+    ];
+    let reason = if has_majority { "until a leader is elected" } else { "no majority" };
+    let stops = [
+        "create, delete and alter streams; registering nodes",
+        "elections of new owners: a partition whose owner dies waits",
+        "lease renewal: fail-closed streams stop when their leases end",
+    ];
+    let stops = stops.iter().map(|stop| format!("{stop} ({reason})")).collect();
+    (lines(&continues), stops)
 }
