@@ -36,7 +36,7 @@ pub(super) async fn serve(
     mut stream: TcpStream,
     hello: &Hello,
 ) -> Result<(), WireError> {
-    let patience = shared.settings.timings.lease;
+    let patience = shared.timings.lease;
     let message: FromNode = within(patience, receive(&mut stream, HELLO_BYTES_MAX)).await?;
     let FromNode::Register(registration) = message else {
         return Err(WireError::Unexpected { expected: "a registration" });
@@ -189,7 +189,7 @@ async fn register(shared: &Arc<Shared>, registration: &Registration) -> FromVote
         data_address: registration.data_address.clone(),
         admin_address: registration.admin_address.clone(),
     });
-    let timings = shared.settings.timings;
+    let timings = shared.timings;
     match shared.role.propose(command, timings.lease / 2).await {
         Answer::Admitted { index, response: Done::NodeRegistered { node, cluster }, .. } => {
             let at = MetadataPoint { index: index.max(at.index), ..at };
@@ -214,8 +214,8 @@ fn admit(
         node: node.0,
         cluster,
         at,
-        lease_us: micros(shared.settings.timings.lease),
-        renew_every_us: micros(shared.settings.timings.renew),
+        lease_us: micros(shared.timings.lease),
+        renew_every_us: micros(shared.timings.renew),
     })
 }
 

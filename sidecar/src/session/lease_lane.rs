@@ -23,7 +23,7 @@ pub(super) async fn serve(
 ) -> Result<(), WireError> {
     let node = hello.node.ok_or(WireError::Unexpected { expected: "a registered node" })?;
     let run = Run { node, incarnation: hello.incarnation };
-    let patience = shared.settings.timings.lease * 2;
+    let patience = shared.timings.lease * 2;
     loop {
         let renewal: Renewal =
             crate::wire::frame::within(patience, receive(&mut stream, RENEWAL_BYTES_MAX)).await?;
@@ -58,7 +58,7 @@ async fn decide(shared: &Arc<Shared>, run: Run) -> RenewalOutcome {
     match shared.leases().renew(run, Reading::now()) {
         Ok(()) => RenewalOutcome::Renewed {
             at: MetadataPoint { lineage: confirmed.lineage, index: confirmed.index },
-            lease_us: micros(shared.settings.timings.lease),
+            lease_us: micros(shared.timings.lease),
         },
         Err(NotRenewed::NotLeading) => RenewalOutcome::NotLeading(NotLeading::default()),
         Err(NotRenewed::NotRegistered) => RenewalOutcome::NotRegistered,

@@ -13,4 +13,4 @@ mod server;
 pub use grant_set::GrantSet;
 pub use lease_table::{DRIFT_PER_MILLE, Decision, LeaseRules, LeaseTable, NotRenewed, Run};
 pub use reading::Reading;
-pub use server::{CONNECTIONS_MAX, NodeHealth, SessionServer, SessionSettings, SessionStatus};
+pub use server::{CONNECTIONS_MAX, NodeHealth, SessionServer, SessionStatus};

@@ -29,15 +29,6 @@ pub const CONNECTIONS_MAX: usize = 4_096;
 /// How long a stranger may take to say hello.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
 
-/// What the session server needs beside the role.
-#[derive(Clone, Debug)]
-pub struct SessionSettings {
-    /// This voter's name.
-    pub voter: String,
-    /// The clock values; the same on all voters.
-    pub timings: Timings,
-}
-
 /// Serves sessions until it is stopped. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct SessionServer {
@@ -88,7 +79,7 @@ pub struct NodeHealth {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) role: MetadataRole,
-    pub(super) settings: SessionSettings,
+    pub(super) timings: Timings,
     leases: Mutex<LeaseTable>,
     /// The control lane of each node: a later one ends the one before.
     control: Mutex<HashMap<u32, watch::Sender<()>>>,
@@ -113,10 +104,10 @@ impl SessionServer {
     ///
     /// If another session server has taken the role's connections already.
     #[must_use]
-    pub fn start(role: MetadataRole, settings: SessionSettings) -> SessionServer {
+    pub fn start(role: MetadataRole) -> SessionServer {
         let connections =
             role.session_connections().expect("one session server takes a role's connections");
-        let timings = settings.timings;
+        let timings = role.timings();
         let rules = LeaseRules {
             lease: timings.lease,
             node_silent: timings.node_silent,
@@ -124,7 +115,7 @@ impl SessionServer {
         };
         let shared = Arc::new(Shared {
             role,
-            settings,
+            timings,
             leases: Mutex::new(LeaseTable::new(rules)),
             control: Mutex::default(),
             health: Mutex::default(),
@@ -177,7 +168,7 @@ impl Shared {
 
     /// Proves by a majority round that begins after this call that this voter leads.
     pub(super) async fn confirm(&self) -> Result<Confirmed, NotLeading> {
-        let confirmed = self.role.confirm_leadership(self.settings.timings.lease / 4).await;
+        let confirmed = self.role.confirm_leadership(self.timings.lease / 4).await;
         match confirmed {
             Ok(confirmed) => {
                 let view = self.role.view();
@@ -275,7 +266,7 @@ async fn serve(shared: &Arc<Shared>, mut stream: TcpStream) -> Result<(), WireEr
         tracing::warn!(name = ?hello.name, %refusal, "refused a session");
         return send(&mut stream, &HelloAnswer::Refused(refusal)).await;
     }
-    let welcome = Welcome::of_voter(cluster, &shared.settings.voter);
+    let welcome = Welcome::of_voter(cluster, shared.role.name());
     send(&mut stream, &HelloAnswer::Welcome(welcome)).await?;
     match hello.lane {
         Lane::Control => control_lane::serve(shared, stream, &hello).await,
@@ -298,7 +289,7 @@ fn check(hello: &Hello, cluster: u128, view: &View) -> Result<(), HelloRefusal> 
 
 /// Confirms leadership at every tick, looks at the leases, and proposes who is gone.
 async fn watch_leases(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(shared.settings.timings.renew);
+    let mut ticks = tokio::time::interval(shared.timings.renew);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -345,7 +336,7 @@ async fn declare_gone(shared: &Arc<Shared>) {
         proposals.spawn(async move {
             let node = NodeId(run.node);
             let command = Command::NodeGone { node, incarnation: run.incarnation };
-            let answer = shared.role.propose(command, shared.settings.timings.renew).await;
+            let answer = shared.role.propose(command, shared.timings.renew).await;
             if let crate::role::Answer::Admitted { index, .. } = answer {
                 tracing::warn!(
                     node = run.node,
