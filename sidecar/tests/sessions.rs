@@ -1,5 +1,7 @@
 //! Sessions over real sockets: registration, leases confirmed by a majority, pushes, expiry, strangers.
 
+#![allow(clippy::unwrap_used, reason = "part of tests only")]
+
 mod harness;
 
 use std::time::Duration;
