@@ -109,6 +109,7 @@ impl TestSegment {
     /// Frames a group of batches with so many records each, and does not write it.
     pub(super) fn frame(&mut self, batches: &[u32]) -> (SharedExtent, ReservedWrite) {
         let mut extent = self.disk.arena().allocate(1 << 20).unwrap();
+        extent.as_mut_slice().fill(0xee);
         let mut filled = GROUP_HEADER_BYTES;
         let mut offset = self.writer.point().offset;
         for records in batches {

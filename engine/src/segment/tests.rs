@@ -292,6 +292,38 @@ fn durable_group_ahead_of_a_hole_survives_damage_before_it() {
 }
 
 #[test]
+fn whole_group_behind_damage_and_a_hole_is_not_taken() {
+    let mut segment = TestSegment::new(FILE_BYTES);
+    segment.append(&[2]);
+    let hurt = segment.append(&[1]);
+    let (_, hole) = segment.frame(&[1]);
+    let (late, late_place) = segment.frame(&[1]);
+    segment.write(late, &late_place);
+    flip(&segment, hurt.position.0 + 100);
+
+    let report = segment.scan(NOTHING_DURABLE);
+
+    let positions = hurt.position..hole.position;
+    let offsets = hurt.base_offset..hurt.after.offset;
+    assert_eq!(report.corrupt, [CorruptRange { positions, offsets }]);
+    assert_eq!((report.end.position, report.end.offset), (hole.position, hurt.after.offset));
+    assert!(!report.is_chain_known);
+    assert!(matches!(report.tail, Tail::Torn { .. }));
+}
+
+#[test]
+fn bytes_behind_the_last_batch_of_a_group_are_zeros() {
+    let mut segment = TestSegment::new(FILE_BYTES);
+
+    let group = segment.append(&[1]);
+
+    let bytes = segment.storage.read_file(&segment.path()).unwrap();
+    let content_end = usize::try_from(content_end(&segment, &group)).unwrap();
+    assert!(content_end < usize::try_from(group.after.position.0).unwrap());
+    assert!(bytes[content_end..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn next_segment_goes_on_from_the_chain_and_vouches_for_the_one_before() {
     let mut segment = TestSegment::new(FILE_BYTES);
     segment.append(&[2]);
