@@ -4,6 +4,8 @@
 //! A change of the format adds files of the new version; `cargo test -p palisade-engine --test golden -- --ignored`
 //! writes those that are missing, and never touches one that exists.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::PathBuf;
 use std::time::Duration;
 
