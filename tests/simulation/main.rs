@@ -3,5 +3,5 @@
 //! Every failure prints its seed and the operation it crashed at.
 
 mod model;
-#[cfg(test)]
 mod model_tests;
+mod segment_crashes;

@@ -25,8 +25,8 @@ fn model() -> Model {
     let first = model.ask(vec![record("a"), record("b")]);
     let second = model.ask(vec![record("c")]);
     model.ask(vec![record("d"), record("e")]);
-    model.acknowledge(first, 0, true).unwrap();
-    model.acknowledge(second, 2, false).unwrap();
+    model.acknowledge(first, 0, true).expect("nothing stands there");
+    model.acknowledge(second, 2, false).expect("nothing stands there");
     model
 }
 
@@ -84,7 +84,7 @@ fn gaps_and_falling_epochs_and_times_are_found() {
 fn acknowledgement_of_another_offset_is_found() {
     let mut model = model();
     let fourth = model.ask(vec![record("f")]);
-    model.acknowledge(fourth, 4, false).unwrap();
+    model.acknowledge(fourth, 4, false).expect("nothing stands there");
 
     let whole = [batch(0, &["a", "b"]), batch(2, &["c"]), batch(3, &["d", "e"])];
 
@@ -95,7 +95,7 @@ fn acknowledgement_of_another_offset_is_found() {
 #[test]
 fn what_was_served_stays_and_is_never_another() {
     let mut model = model();
-    model.serve(2, record("c")).unwrap();
+    model.serve(2, record("c")).expect("nothing stands there");
 
     assert_eq!(model.serve(0, record("x")), Err(Violation::Changed { offset: 0 }));
     let lost = model.check(&log(vec![batch(0, &["a", "b"])]));
