@@ -139,6 +139,15 @@ impl LeaseTable {
         };
     }
 
+    /// Takes note that the metadata counts a run as a member. One that was not known, because it registered
+    /// with the leader before, is counted from `now`: silent or not, it gets a whole lease.
+    pub fn adopt(&mut self, run: Run, now: Reading) {
+        let known = self.nodes.get(&run.node);
+        if self.is_leading() && known.is_none_or(|lease| lease.incarnation < run.incarnation) {
+            self.nodes.insert(run.node, NodeLease::unregistered(run, now));
+        }
+    }
+
     /// Takes note that the session of a run has ended; its lease goes on.
     pub fn disconnect(&mut self, run: Run) {
         if let Some(lease) = self.lease_of(run) {

@@ -87,6 +87,19 @@ fn a_new_leader_gives_every_member_a_whole_lease() {
 }
 
 #[test]
+fn a_member_that_came_to_light_late_is_counted_from_then() {
+    let mut table = leader(9, 0);
+    let others: Vec<u32> = (1..=9).collect();
+    tick_through(&mut table, 0..2000, &others);
+
+    table.adopt(run(10), at(2000));
+    table.adopt(run(10), at(3000));
+    table.adopt(run(1), at(3000));
+
+    assert_eq!(tick_through(&mut table, 2250..9000, &others), [(6250, 10)]);
+}
+
+#[test]
 fn confirming_the_same_term_again_extends_nothing() {
     let mut table = leader(10, 0);
     let others: Vec<u32> = (2..=10).collect();

@@ -302,9 +302,11 @@ async fn watch_leases(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
             continue;
         }
         let decision = {
+            let view = shared.role.view();
             let mut leases = shared.leases();
+            members(&view).for_each(|run| leases.adopt(run, Reading::now()));
             let decision = leases.tick(Reading::now(), began);
-            forget_the_gone(&mut leases, &shared.role.view());
+            forget_the_gone(&mut leases, &view);
             decision
         };
         let was_doubting = shared.is_doubting.swap(decision.is_doubting, Ordering::Relaxed);
