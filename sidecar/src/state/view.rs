@@ -157,6 +157,18 @@ impl View {
         grants.filter(|grant| grant.incarnation == run).collect()
     }
 
+    /// How many partitions a node owns.
+    #[must_use]
+    pub fn owned_count(&self, node: NodeId) -> usize {
+        self.derived.owned.get(&node).map_or(0, |owned| owned.len())
+    }
+
+    /// How many partitions the live streams have.
+    #[must_use]
+    pub fn partition_count(&self) -> u64 {
+        self.derived.partition_count
+    }
+
     /// The grant of one partition, or `None` while it has no owner.
     #[must_use]
     pub fn grant(&self, id: PartitionId) -> Option<GrantView> {
