@@ -12,4 +12,5 @@ mod raft;
 pub mod role;
 pub mod session;
 pub mod state;
+pub mod voter;
 pub mod wire;
