@@ -438,6 +438,9 @@ impl View {
     fn take(&mut self, node: NodeId, partition: PartitionId) {
         if let Some(owned) = self.derived.owned.get_mut(&node) {
             Arc::make_mut(owned).remove(&partition);
+            if owned.is_empty() {
+                self.derived.owned.remove(&node);
+            }
         }
         self.touch_grants(node);
     }
@@ -493,7 +496,7 @@ fn check_version(expected: Option<u64>, found: u64) -> Result<(), Refusal> {
 }
 
 /// A uuid that depends on nothing but the cluster and a counter that never falls.
-fn derive_uuid(cluster: Uuid, counter: u64) -> Uuid {
+pub(super) fn derive_uuid(cluster: Uuid, counter: u64) -> Uuid {
     let (high, low) = cluster.as_u64_pair();
     let first = mix64(high ^ mix64(counter));
     let second = mix64(low ^ mix64(first ^ counter));

@@ -3,6 +3,8 @@
 //! No I/O, no clock, no randomness: every id, term and uuid comes from a counter in the state.
 
 mod apply;
+#[cfg(test)]
+mod apply_tests;
 mod codec;
 mod command;
 mod id;
