@@ -1,0 +1,265 @@
+//! Admits appends: the gate and the limits first, then an offset, then the one copy.
+//!
+//! Nothing here waits, locks or, in steady state, allocates but the answer's channel made by the caller.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::append::{AppendError, AppendOptions, Appended, Durability};
+use super::authority::Shut;
+use super::group_commit::GROUP_BYTES_TARGET;
+use super::log::{AppendReply, LogState, PartitionLog, PendingAck, Phase, WaitingAppend};
+use crate::format::{
+    BATCH_BYTES_MAX, BatchStamp, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, RecordBatch,
+};
+use crate::id::Epoch;
+use crate::io::disk::Disk;
+
+/// How long a caller that met a limit should wait: a few durable writes.
+pub(super) const LIMIT_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// When a batch that may be appended gets its offset.
+enum Admission {
+    Now,
+    /// Once the log has started, a change is done, or there is a segment for it.
+    Waits,
+}
+
+/// Tells whether everything gathered and one more batch are sure to find room in segments that exist.
+///
+/// So a full disk is met before an offset is assigned, never after.
+fn has_room<D: Disk>(state: &LogState<D>, batch_bytes: usize) -> bool {
+    let Some(active) = &state.active else { return false };
+    let needed = state.gather.padded_bytes_with(batch_bytes) as u64;
+    let left = active.writer.file_bytes().saturating_sub(active.writer.point().position.0);
+    let is_first = state.gather.is_empty();
+    if needed <= left || (is_first && active.writer.point().group == 0) {
+        return true;
+    }
+    state.next.as_ref().is_some_and(|next| {
+        let room = next.made.file_bytes.saturating_sub(FIRST_GROUP_POSITION.0);
+        next.is_ready() && (needed <= room || is_first)
+    })
+}
+
+impl<D: Disk> PartitionLog<D> {
+    /// Takes an append. Its answer comes now or when it is as durable as asked.
+    pub(crate) fn append(
+        self: &Rc<Self>,
+        batch: RecordBatch,
+        options: AppendOptions,
+        reply: AppendReply,
+    ) {
+        let refused = match self.admit_or_wait(batch, options, reply) {
+            Ok(()) => return,
+            Err(refused) => refused,
+        };
+        let (error, reply) = refused;
+        match error {
+            AppendError::Busy { .. } => self.context.counters.busy.add(1),
+            AppendError::DiskFull { .. } => self.context.counters.disk_full.add(1),
+            _ => self.context.counters.refused.add(1),
+        }
+        // A caller that has dropped the future wants no answer.
+        drop(reply.send(Err(error)));
+    }
+
+    fn admit_or_wait(
+        self: &Rc<Self>,
+        batch: RecordBatch,
+        options: AppendOptions,
+        reply: AppendReply,
+    ) -> Result<(), (AppendError, AppendReply)> {
+        match self.judge(&batch) {
+            Err(error) => Err((error, reply)),
+            Ok(Admission::Now) => self.admit(&batch, options, reply),
+            Ok(Admission::Waits) => {
+                let mut state = self.state.borrow_mut();
+                state.waiting_bytes += batch.bytes();
+                state.wanted_bytes = state.wanted_bytes.max(batch.bytes());
+                state.waiting.push_back(WaitingAppend { batch, options, reply });
+                drop(state);
+                self.count_append(1);
+                self.start_if_idle();
+                self.make_next_if_due();
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks everything that can refuse a batch before it gets an offset.
+    fn judge(&self, batch: &RecordBatch) -> Result<Admission, AppendError> {
+        let state = self.state.borrow();
+        let limits = &self.context.limits;
+        if let Some(error) = &state.stopped {
+            return Err(AppendError::Stopped { error: error.clone() });
+        }
+        if state.phase == Phase::Closed {
+            return Err(AppendError::Closed);
+        }
+        if batch.is_empty() {
+            return Err(AppendError::EmptyBatch);
+        }
+        let bytes_max = self.batch_bytes_max();
+        if batch.bytes() > bytes_max {
+            return Err(AppendError::BatchTooLarge { bytes: batch.bytes(), bytes_max });
+        }
+        // A standalone log takes up its epoch by its start, so before that there is none to ask about.
+        if !self.context.is_standalone() {
+            self.check_gate(&state)?;
+        }
+        if state.phase == Phase::Running
+            && !state.is_paused
+            && state.waiting.is_empty()
+            && has_room(&state, batch.bytes())
+            && self.context.appends_in_flight.get() < limits.appends_in_flight_max
+            && state.gather.bytes() < limits.gathered_bytes_max
+        {
+            return Ok(Admission::Now);
+        }
+        if let Some(no_room) = state.no_room {
+            return Err(AppendError::DiskFull {
+                available_bytes: no_room.available_bytes,
+                needed_bytes: no_room.needed_bytes,
+            });
+        }
+        let gathered = state.gather.bytes() + state.waiting_bytes;
+        if (gathered > 0 && gathered + batch.bytes() > limits.gathered_bytes_max)
+            || self.context.appends_in_flight.get() >= limits.appends_in_flight_max
+        {
+            return Err(AppendError::Busy { retry_after: LIMIT_RETRY_AFTER });
+        }
+        Ok(Admission::Waits)
+    }
+
+    /// The longest batch this partition can take: it must fit into memory beside what serves readers.
+    fn batch_bytes_max(&self) -> usize {
+        let arena = self.context.disk.arena().capacity_bytes() / 4;
+        BATCH_BYTES_MAX.min(arena.saturating_sub(GROUP_HEADER_BYTES))
+    }
+
+    /// Asks the gate; a partition without an epoch of this run may still become one by its start.
+    pub(super) fn check_gate(&self, state: &LogState<D>) -> Result<Epoch, AppendError> {
+        let lease = || self.context.gate.lease.state_at(self.context.clock.now());
+        state.standing().admit(lease).map_err(|shut| match shut {
+            Shut::NotOwner => AppendError::NotOwner,
+            Shut::Fenced { promised } => AppendError::Fenced { promised },
+            Shut::LeaseExpired { epoch } => AppendError::LeaseExpired { epoch },
+        })
+    }
+
+    /// Gives the batch its offset and copies it into the group that gathers.
+    pub(super) fn admit(
+        self: &Rc<Self>,
+        batch: &RecordBatch,
+        options: AppendOptions,
+        reply: AppendReply,
+    ) -> Result<(), (AppendError, AppendReply)> {
+        let needed = self.state.borrow().gather.room_needed(batch.bytes());
+        let room = match needed.map(|bytes| self.context.allocate(bytes)) {
+            Some(None) => {
+                return Err((AppendError::Busy { retry_after: LIMIT_RETRY_AFTER }, reply));
+            }
+            Some(room) => room,
+            None => None,
+        };
+        let mut state = self.state.borrow_mut();
+        let epoch = match self.check_gate(&state) {
+            Ok(epoch) => epoch,
+            Err(error) => return Err((error, reply)),
+        };
+        let log_end = state.watermarks.log_end;
+        if let Some(expected) = options.expected_offset
+            && expected != log_end
+        {
+            return Err((AppendError::OffsetMismatch { expected, log_end }, reply));
+        }
+        if let Some(room) = room {
+            state.gather.open(room);
+        }
+        let append_time = state.last_time.max(self.context.clock.wall());
+        state.last_time = append_time;
+        let stamp = BatchStamp {
+            base_offset: log_end,
+            epoch,
+            append_time,
+            client_time: options.client_time,
+            producer: options.producer,
+        };
+        state.epochs.begin(epoch, log_end);
+        state.gather.push(batch, &stamp);
+        state.watermarks.admit(u64::from(batch.records()));
+        let records = batch.records();
+        let appended = Appended { base_offset: log_end, records, epoch, append_time };
+        let end = state.watermarks.log_end;
+        self.status.watermarks.publish(state.watermarks);
+        let counters = &self.context.counters;
+        counters.appends.add(1);
+        counters.records.add(u64::from(records));
+        counters.append_bytes.add(batch.bytes() as u64);
+        if options.durability == Durability::Accepted {
+            counters.acknowledged.add(1);
+            drop(reply.send(Ok(appended)));
+        } else {
+            state.acks.push_back(PendingAck { appended, end, reply });
+            self.count_append(1);
+        }
+        let is_large = state.gather.bytes() >= GROUP_BYTES_TARGET;
+        drop(state);
+        if is_large {
+            self.submit();
+        } else {
+            self.mark_dirty();
+        }
+        Ok(())
+    }
+
+    /// Admits what waited, in order, as far as there is room.
+    pub(super) fn admit_waiting(self: &Rc<Self>) {
+        loop {
+            let append = {
+                let mut state = self.state.borrow_mut();
+                let Some(first) = state.waiting.front() else { return };
+                let bytes = first.batch.bytes();
+                let is_admitting = state.phase == Phase::Running
+                    && !state.is_paused
+                    && state.gather.bytes() < self.context.limits.gathered_bytes_max;
+                if !is_admitting || !has_room(&state, bytes) {
+                    return;
+                }
+                state.waiting_bytes -= bytes;
+                state.waiting.pop_front().expect("the front was just seen")
+            };
+            self.uncount_appends(1);
+            let WaitingAppend { batch, options, reply } = append;
+            if let Err((error, reply)) = self.admit(&batch, options, reply) {
+                drop(reply.send(Err(error)));
+            }
+        }
+    }
+
+    /// Refuses what waited.
+    pub(super) fn refuse_waiting(&self, error: &AppendError) {
+        let waiting = {
+            let mut state = self.state.borrow_mut();
+            state.waiting_bytes = 0;
+            std::mem::take(&mut state.waiting)
+        };
+        self.uncount_appends(waiting.len());
+        for append in waiting {
+            drop(append.reply.send(Err(error.clone())));
+        }
+    }
+
+    pub(super) fn count_append(&self, count: usize) {
+        let in_flight = self.context.appends_in_flight.get() + count;
+        self.context.appends_in_flight.set(in_flight);
+        self.context.counters.appends_in_flight.set(in_flight as u64);
+    }
+
+    pub(super) fn uncount_appends(&self, count: usize) {
+        let in_flight = self.context.appends_in_flight.get() - count;
+        self.context.appends_in_flight.set(in_flight);
+        self.context.counters.appends_in_flight.set(in_flight as u64);
+    }
+}

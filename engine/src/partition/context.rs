@@ -1,0 +1,166 @@
+//! What the partitions of one shard share: its seams, its limits and what is used of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+
+use super::counters::LogCounters;
+use super::gate_state::GateState;
+use super::log::PartitionLog;
+use super::settings::ShardLimits;
+use crate::format::{DirectoryMode, Identity};
+use crate::id::SegmentId;
+use crate::io::Environment;
+use crate::io::arena::Extent;
+use crate::io::clock::Clock;
+use crate::io::disk::Disk;
+use crate::io::runtime::Runtime;
+use crate::io::transport::Transport;
+
+/// How long a task that needs memory waits before it asks again.
+const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// One shard's common ground.
+pub(crate) struct LogContext<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) runtime: Rc<dyn Runtime>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) directory: PathBuf,
+    pub(crate) identity: Identity,
+    pub(crate) gate: Arc<GateState>,
+    pub(crate) limits: ShardLimits,
+    pub(crate) counters: Arc<LogCounters>,
+    pub(crate) appends_in_flight: Cell<usize>,
+    pub(crate) reads_in_flight: Cell<usize>,
+    pub(crate) readers_waiting: Cell<usize>,
+    waker: Arc<AtomicWaker>,
+    random: RefCell<fastrand::Rng>,
+    dirty: RefCell<VecDeque<Rc<PartitionLog<D>>>>,
+    tail_bytes: Cell<usize>,
+    /// Whose oldest durable group goes next, and its bytes.
+    tail: RefCell<VecDeque<(Weak<PartitionLog<D>>, usize)>>,
+}
+
+impl<D: Disk> LogContext<D> {
+    #[expect(clippy::too_many_arguments, reason = "each is one thing the shard has, named once")]
+    pub(crate) fn new<T: Transport>(
+        environment: &Environment<D, T>,
+        directory: PathBuf,
+        identity: Identity,
+        gate: Arc<GateState>,
+        limits: ShardLimits,
+        counters: Arc<LogCounters>,
+        waker: Arc<AtomicWaker>,
+        seed: u64,
+    ) -> Rc<LogContext<D>> {
+        Rc::new(LogContext {
+            disk: environment.disk.clone(),
+            runtime: environment.runtime.clone(),
+            clock: environment.clock.clone(),
+            directory,
+            identity,
+            gate,
+            limits,
+            counters,
+            appends_in_flight: Cell::new(0),
+            reads_in_flight: Cell::new(0),
+            readers_waiting: Cell::new(0),
+            waker,
+            random: RefCell::new(fastrand::Rng::with_seed(seed)),
+            dirty: RefCell::default(),
+            tail_bytes: Cell::new(0),
+            tail: RefCell::default(),
+        })
+    }
+
+    /// Tells whether the engine grants itself.
+    pub(crate) fn is_standalone(&self) -> bool {
+        self.identity.mode == DirectoryMode::Standalone
+    }
+
+    /// A name no segment ever had: 64 random bits.
+    pub(crate) fn new_segment_id(&self) -> SegmentId {
+        SegmentId(self.random.borrow_mut().u64(1..))
+    }
+
+    /// Has the shard's loop let the partition submit at the end of this turn.
+    pub(crate) fn mark_dirty(&self, log: Rc<PartitionLog<D>>) {
+        self.dirty.borrow_mut().push_back(log);
+        self.waker.wake();
+    }
+
+    pub(crate) fn take_dirty(&self) -> Option<Rc<PartitionLog<D>>> {
+        self.dirty.borrow_mut().pop_front()
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.borrow().is_empty()
+    }
+
+    /// Lends memory for writing, taking it from tail readers if there is no other.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<Extent> {
+        loop {
+            if let Some(extent) = self.disk.arena().allocate(bytes) {
+                return Some(extent);
+            }
+            if !self.evict_oldest() {
+                return None;
+            }
+        }
+    }
+
+    /// Lends memory, waiting until there is some. For work in the background only.
+    pub(crate) async fn allocate_waiting(&self, bytes: usize) -> Extent {
+        loop {
+            if let Some(extent) = self.allocate(bytes) {
+                return extent;
+            }
+            self.runtime.sleep(MEMORY_RETRY_AFTER).await;
+        }
+    }
+
+    /// Notes a durable group kept for tail readers, and lets go of the oldest ones beyond the budget.
+    pub(crate) fn note_cached(&self, log: &Rc<PartitionLog<D>>, bytes: usize) {
+        self.tail.borrow_mut().push_back((Rc::downgrade(log), bytes));
+        self.tail_bytes.set(self.tail_bytes.get() + bytes);
+    }
+
+    pub(crate) fn keep_tail_budget(&self) {
+        while self.tail_bytes.get() > self.limits.tail_bytes_max && self.evict_oldest() {}
+        self.counters.tail_bytes.set(self.tail_bytes.get() as u64);
+    }
+
+    fn evict_oldest(&self) -> bool {
+        let Some((log, bytes)) = self.tail.borrow_mut().pop_front() else { return false };
+        self.tail_bytes.set(self.tail_bytes.get() - bytes);
+        if let Some(log) = log.upgrade() {
+            log.forget_oldest_group();
+        }
+        true
+    }
+
+    /// Notes for the session's renewals when the oldest write in flight was submitted.
+    pub(crate) fn note_oldest_write<'a>(
+        &self,
+        logs: impl Iterator<Item = &'a Rc<PartitionLog<D>>>,
+    ) {
+        let oldest = logs.filter_map(|log| log.oldest_write()).min();
+        let micros =
+            oldest.map_or(0, |at| u64::try_from(at.as_micros()).unwrap_or(u64::MAX).max(1));
+        self.counters.oldest_write_us.set(micros);
+    }
+}
+
+impl<D: Disk> std::fmt::Debug for LogContext<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogContext")
+            .field("directory", &self.directory)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

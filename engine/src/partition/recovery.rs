@@ -1,0 +1,278 @@
+//! What an unclean open does to one partition: walk, sync, one checkpoint, and only then clean up.
+//!
+//! A crash at any step leaves the unclean checkpoint in place, so the next open does it all again (L7).
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::checkpoint_store::{CheckpointStore, OpenLogError};
+use super::context::LogContext;
+use super::epoch_history::EpochHistory;
+use super::opening::failed;
+use super::set_aside::{Recovery, SetAside, remove_or_set_aside};
+use crate::format::{
+    ActiveSegment, Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, Footer,
+    NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
+};
+use crate::id::{Offset, SegmentId};
+use crate::io::clock::WallTime;
+use crate::io::disk::{Disk, DiskFile, OpenMode};
+use crate::segment::{
+    ScanError, ScanRange, ScanReport, Tail, close_segment, durable_claim, scan_segment,
+    segment_id_of_name, segment_path,
+};
+
+/// How long to wait for memory before trying again.
+const RETRY_AFTER: Duration = Duration::from_millis(2);
+
+/// A log that is whole again, and how it became so.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) recovery: Recovery,
+    pub(super) set_aside: Vec<SetAside>,
+}
+
+/// A segment of the run that crashed, walked to its valid end.
+struct Walked<D: Disk> {
+    file: D::File,
+    closed: ClosedSegment,
+    report: ScanReport,
+}
+
+/// Walks the log from its last checkpoint and closes it at its valid end.
+pub(super) async fn recover<D: Disk>(
+    context: &LogContext<D>,
+    directory: &Path,
+    mut checkpoint: Checkpoint,
+    store: &mut CheckpointStore,
+) -> Result<Recovered, OpenLogError> {
+    let mut recovery = Recovery::default();
+    let walked = walk(context, directory, &checkpoint).await?;
+    let mut history = EpochHistory::from_entries(checkpoint.epochs.iter().copied());
+    let mut end = checkpoint.closed.last().map_or(checkpoint.log_start, |closed| closed.end_offset);
+    for segment in &walked {
+        end = segment.closed.end_offset;
+        for entry in &segment.report.epochs {
+            if history.last().is_none_or(|last| last.epoch < entry.epoch) {
+                history.begin(entry.epoch, entry.start.min(end));
+            }
+        }
+        let ranges = segment.report.corrupt.iter().map(|range| QuarantinedRange {
+            segment: segment.closed.segment,
+            positions: range.positions.clone(),
+            offsets: range.offsets.clone(),
+        });
+        checkpoint.quarantined.extend(ranges);
+        note(&mut recovery, directory, segment);
+        // What is about to be served must survive a power cut first (L6).
+        segment.file.sync().await.map_err(|error| failed(directory, error))?;
+        checkpoint.closed.push(segment.closed);
+    }
+    checkpoint.active = None;
+    checkpoint.next = None;
+    checkpoint.clean = true;
+    checkpoint.sequence = store.next_sequence();
+    checkpoint.epochs = history.entries().to_vec();
+    checkpoint.log_start = checkpoint.log_start.min(end);
+    checkpoint.committed = checkpoint.committed.min(end);
+    checkpoint.next_offset = end;
+    store.write(context, &checkpoint).await.map_err(|error| failed(directory, error))?;
+    for segment in &walked {
+        close_file(context, segment).await;
+    }
+    drop(walked);
+    let set_aside = clean_up(context, directory, &checkpoint).await?;
+    Ok(Recovered { checkpoint, recovery, set_aside })
+}
+
+fn note<D: Disk>(recovery: &mut Recovery, directory: &Path, segment: &Walked<D>) {
+    recovery.walked_bytes += segment.report.end.position.0;
+    recovery.quarantined += segment.report.corrupt.len() as u64;
+    let path = segment_path(directory, segment.closed.segment);
+    match segment.report.tail {
+        Tail::Clean => {}
+        Tail::Torn { bytes } => {
+            recovery.torn_bytes += bytes;
+            tracing::warn!(path = %path.display(), bytes, "a torn tail was cut off");
+        }
+        Tail::CutShort { bytes, durable } => {
+            recovery.torn_bytes += bytes;
+            recovery.lost_end = Some(durable);
+            tracing::error!(path = %path.display(), bytes, %durable,
+                "the file is shorter than what had been durable; records are lost");
+        }
+    }
+    for range in &segment.report.corrupt {
+        tracing::error!(path = %path.display(), positions = ?range.positions,
+            offsets = ?range.offsets, "damaged bytes were put under quarantine");
+    }
+}
+
+/// Walks the active segment and, if the crashed run had rolled, the next one.
+async fn walk<D: Disk>(
+    context: &LogContext<D>,
+    directory: &Path,
+    checkpoint: &Checkpoint,
+) -> Result<Vec<Walked<D>>, OpenLogError> {
+    let Some(active) = &checkpoint.active else { return Ok(Vec::new()) };
+    let before = checkpoint.closed.last().map_or(Chain::default(), |closed| closed.last_chain);
+    let open = |segment: SegmentId| {
+        let path = segment_path(directory, segment);
+        let disk = context.disk.clone();
+        async move { disk.open(&path, OpenMode::Write).await }
+    };
+    let file = open(active.segment).await.map_err(|error| failed(directory, error))?;
+    let next = match checkpoint.next {
+        Some(next) => match open(next.segment).await {
+            Ok(file) => Some((next, file)),
+            Err(error) if error.is_missing() => None,
+            Err(error) => return Err(failed(directory, error)),
+        },
+        None => None,
+    };
+    let mut durable =
+        DurableMark { offset: active.durable.offset, position: active.durable.position };
+    let mut claimed = DurableMark::default();
+    if let Some((next, file)) = &next {
+        // Its groups vouch for the end of the segment in front of it.
+        let claim =
+            with_memory(context, directory, || durable_claim(&context.disk, file, next.segment));
+        let claim = claim.await?;
+        durable.offset = durable.offset.max(claim.before);
+        claimed = claim.own;
+    }
+    let length = file.length().await.map_err(|error| failed(directory, error))?;
+    let start = match length < active.durable.position.0 {
+        // Cut short by somebody: what is left is found from the beginning.
+        true => first_point(active.segment, active.base_offset, before),
+        false => active.durable,
+    };
+    let is_from_start = start.group == 0;
+    let range =
+        ScanRange { segment: active.segment, start, is_chain_known: true, durable, end: None };
+    let report = scan(context, directory, &file, range).await?;
+    let walked = Walked { closed: closed_of(active, &report, is_from_start), file, report };
+    let mut all = vec![walked];
+    let end = all[0].report.end;
+    if let Some((next, file)) = next {
+        let start = first_point(next.segment, end.offset, end.chain);
+        let range = ScanRange {
+            segment: next.segment,
+            start,
+            is_chain_known: all[0].report.is_chain_known,
+            durable: claimed,
+            end: None,
+        };
+        let report = scan(context, directory, &file, range).await?;
+        if report.groups > 0 || !report.corrupt.is_empty() {
+            let closed = closed_of(&as_active(next, start), &report, true);
+            all.push(Walked { file, closed, report });
+        }
+    }
+    // A segment without groups holds nothing; its file goes with the clean-up.
+    all.retain(|walked| walked.closed.end_position > FIRST_GROUP_POSITION);
+    Ok(all)
+}
+
+fn first_point(segment: SegmentId, offset: Offset, before: Chain) -> SegmentPoint {
+    let position = FIRST_GROUP_POSITION;
+    SegmentPoint { position, offset, chain: Chain::seed(segment, before), group: 0 }
+}
+
+fn as_active(next: NextSegment, start: SegmentPoint) -> ActiveSegment {
+    ActiveSegment {
+        segment: next.segment,
+        file_bytes: next.file_bytes,
+        base_offset: start.offset,
+        first_time: WallTime::UNKNOWN,
+        last_time: WallTime::UNKNOWN,
+        durable: start,
+    }
+}
+
+fn closed_of(active: &ActiveSegment, report: &ScanReport, is_from_start: bool) -> ClosedSegment {
+    let quarantined = !report.corrupt.is_empty();
+    let first_time = match is_from_start || active.first_time == WallTime::UNKNOWN {
+        true => report.first_time,
+        false => active.first_time,
+    };
+    ClosedSegment {
+        segment: active.segment,
+        base_offset: active.base_offset,
+        end_offset: report.end.offset,
+        end_position: report.end.position,
+        last_chain: report.end.chain,
+        first_time,
+        last_time: report.last_time.max(active.last_time),
+        state: if quarantined { SegmentState::Quarantined } else { SegmentState::Healthy },
+    }
+}
+
+async fn scan<D: Disk>(
+    context: &LogContext<D>,
+    directory: &Path,
+    file: &D::File,
+    range: ScanRange,
+) -> Result<ScanReport, OpenLogError> {
+    with_memory(context, directory, || scan_segment(&context.disk, file, range, |_| {})).await
+}
+
+/// Tries again while memory is short.
+async fn with_memory<D: Disk, A, F: Future<Output = Result<A, ScanError>>>(
+    context: &LogContext<D>,
+    directory: &Path,
+    attempt: impl Fn() -> F,
+) -> Result<A, OpenLogError> {
+    loop {
+        match attempt().await {
+            Ok(answer) => return Ok(answer),
+            Err(ScanError::Disk(error)) => return Err(failed(directory, error)),
+            Err(ScanError::ArenaFull { .. }) => context.runtime.sleep(RETRY_AFTER).await,
+            Err(ScanError::NewerVersion { source, .. }) => {
+                return Err(OpenLogError::NewerData { path: directory.to_owned(), source });
+            }
+        }
+    }
+}
+
+/// Writes the footer and gives back what the file has behind it: a cache, and room. Both can fail harmlessly.
+async fn close_file<D: Disk>(context: &LogContext<D>, segment: &Walked<D>) {
+    let closed = &segment.closed;
+    let footer = Footer {
+        segment: closed.segment,
+        base_offset: closed.base_offset,
+        end_offset: closed.end_offset,
+        end_position: closed.end_position,
+        last_chain: closed.last_chain,
+        first_time: closed.first_time,
+        last_time: closed.last_time,
+        entries: segment.report.index.entries().to_vec(),
+    };
+    if !segment.report.corrupt.is_empty() || matches!(segment.report.tail, Tail::CutShort { .. }) {
+        // Damaged bytes are kept as they are, whatever lies behind them.
+        return;
+    }
+    if let Err(error) = close_segment(&context.disk, &segment.file, &footer).await {
+        tracing::warn!(%error, "a recovered segment got no footer; it is read without");
+    }
+}
+
+/// Removes files that no checkpoint names and that are ours; sets aside what is not understood (L24).
+async fn clean_up<D: Disk>(
+    context: &LogContext<D>,
+    directory: &Path,
+    checkpoint: &Checkpoint,
+) -> Result<Vec<SetAside>, OpenLogError> {
+    let entries = context.disk.list(directory).await.map_err(|error| failed(directory, error))?;
+    let mut set_aside = Vec::new();
+    for entry in entries {
+        let Some(segment) = segment_id_of_name(&entry.name) else { continue };
+        if checkpoint.closed.iter().any(|closed| closed.segment == segment) {
+            continue;
+        }
+        let aside = remove_or_set_aside(context, directory, checkpoint.partition, segment).await;
+        set_aside.extend(aside.map_err(|error| failed(directory, error))?);
+    }
+    Ok(set_aside)
+}

@@ -1,0 +1,181 @@
+//! Keeps the next segment ready before the active one is full, and closes the full one behind it.
+//!
+//! At most one roll is not in a checkpoint: recovery walks the segment the checkpoint names active, then the
+//! one it names next.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::checkpointing::Intent;
+use super::log::{PartitionLog, Phase, WrittenSegment};
+use super::starting::ROOM_RETRY_AFTER;
+use crate::format::{ClosedSegment, SegmentState};
+use crate::io::disk::{Disk, DiskError};
+use crate::segment::{CloseSegmentError, close_segment};
+
+/// The share of the active segment that is filled before the next one is made: one in this many.
+const MAKE_NEXT_AT: u64 = 4;
+
+/// How long to wait for memory for a footer.
+const RETRY_AFTER: Duration = Duration::from_millis(2);
+
+impl<D: Disk> PartitionLog<D> {
+    /// Starts making the next segment when the active one fills up or something waits for it.
+    pub(super) fn make_next_if_due(self: &Rc<Self>) {
+        {
+            let mut state = self.state.borrow_mut();
+            let is_free = state.phase == Phase::Running
+                && state.stopped.is_none()
+                && state.no_room.is_none()
+                && !state.is_making
+                && !state.is_retiring
+                && state.retiring.is_none()
+                && state.next.is_none();
+            let is_due = state.active.as_ref().is_some_and(|active| {
+                let filled = active.writer.point().position.0 + state.gather.bytes() as u64;
+                filled >= active.writer.file_bytes() / MAKE_NEXT_AT || !state.waiting.is_empty()
+            });
+            if !is_free || !is_due {
+                return;
+            }
+            state.is_making = true;
+        }
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            log.make_next().await;
+            log.state.borrow_mut().is_making = false;
+            log.resume();
+        }));
+    }
+
+    /// Makes the next segment and has a checkpoint name it. A full disk is tried again until there is room.
+    async fn make_next(self: &Rc<Self>) {
+        loop {
+            let error = match self.prepare_next().await {
+                Ok(()) => {
+                    if self.state.borrow().no_room.is_some() {
+                        self.clear_no_room();
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            if !error.is_full() {
+                self.stop(error);
+                return;
+            }
+            let no_room = self.measure_room(self.segment_bytes_due()).await;
+            self.refuse_for_room(no_room);
+            self.progress.notify_waiters();
+            self.context.runtime.sleep(ROOM_RETRY_AFTER).await;
+            let is_over = {
+                let state = self.state.borrow();
+                state.phase != Phase::Running || state.stopped.is_some() || state.is_paused
+            };
+            if is_over {
+                self.clear_no_room();
+                return;
+            }
+        }
+    }
+
+    async fn prepare_next(&self) -> Result<(), DiskError> {
+        let is_made = self.state.borrow().next.is_some();
+        if !is_made {
+            let prepared = self.make_prepared().await?;
+            let mut state = self.state.borrow_mut();
+            state.next = Some(prepared);
+            state.wanted_bytes = 0;
+        }
+        self.write_checkpoint(Intent::default()).await?;
+        if let Some(next) = &mut self.state.borrow_mut().next {
+            next.is_checkpointed = true;
+        }
+        Ok(())
+    }
+
+    /// Closes the full segment once all of its groups are durable.
+    pub(super) fn retire_if_due(self: &Rc<Self>) {
+        {
+            let mut state = self.state.borrow_mut();
+            let is_due = !state.is_retiring
+                && state.stopped.is_none()
+                && state.retiring.as_ref().is_some_and(WrittenSegment::is_durable);
+            if !is_due {
+                return;
+            }
+            state.is_retiring = true;
+        }
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            if let Err(error) = log.retire().await {
+                log.stop(error);
+            }
+            log.state.borrow_mut().is_retiring = false;
+            log.resume();
+        }));
+    }
+
+    async fn retire(&self) -> Result<(), DiskError> {
+        let (file, footer) = {
+            let state = self.state.borrow();
+            let retiring = state.retiring.as_ref().expect("it was due");
+            (retiring.file.clone().expect("it was written"), retiring.writer.footer())
+        };
+        self.write_footer(&file, &footer).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            let retired = state.retiring.take().expect("nobody else retires");
+            state.closed.push(retired.as_closed());
+        }
+        self.write_closing_checkpoint().await
+    }
+
+    /// A closed segment may fill the checkpoint's slot, and the larger file may find no room: that waits.
+    async fn write_closing_checkpoint(&self) -> Result<(), DiskError> {
+        loop {
+            match self.write_checkpoint(Intent::default()).await {
+                Err(error) if error.is_full() => {
+                    self.context.runtime.sleep(ROOM_RETRY_AFTER).await;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    pub(super) async fn write_footer(
+        &self,
+        file: &D::File,
+        footer: &crate::format::Footer,
+    ) -> Result<(), DiskError> {
+        loop {
+            match close_segment(&self.context.disk, file, footer).await {
+                Ok(()) => return Ok(()),
+                Err(CloseSegmentError::Disk(error)) => return Err(error),
+                Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
+            }
+        }
+    }
+}
+
+impl<D: Disk> WrittenSegment<D> {
+    /// Tells whether every group framed for it is durable.
+    pub(super) fn is_durable(&self) -> bool {
+        self.durable == self.writer.point()
+    }
+
+    /// The segment as a checkpoint names it once it is written no more.
+    pub(super) fn as_closed(&self) -> ClosedSegment {
+        assert!(self.is_durable(), "a segment is closed when all of it is durable");
+        ClosedSegment {
+            segment: self.writer.segment(),
+            base_offset: self.writer.base_offset(),
+            end_offset: self.durable.offset,
+            end_position: self.durable.position,
+            last_chain: self.durable.chain,
+            first_time: self.writer.first_time(),
+            last_time: self.writer.last_time(),
+            state: SegmentState::Healthy,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The first change of a run: opens or makes the segment to write, takes up the epoch, and says on disk that the
+//! log is not clean any more, all before the first append gets an offset (SCENARIOS L7).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::append::AppendError;
+use super::authority::{LeaseRule, Ownership};
+use super::checkpointing::Intent;
+use super::log::{LogState, NoRoom, PartitionLog, Phase, PreparedSegment, WrittenSegment};
+use crate::format::{
+    BatchStamp, Chain, Descriptor, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, Member, NextSegment,
+    Policy, ReplicaSet, SegmentHeader,
+};
+use crate::id::{BLOCK_BYTES, Epoch, NodeId};
+use crate::io::disk::{Disk, DiskError, OpenMode};
+use crate::segment::{MakeError, OpenSegmentError, SegmentWriter, make_segment, segment_path};
+
+/// How long to wait for memory or room before trying again.
+const RETRY_AFTER: Duration = Duration::from_millis(2);
+
+/// How often a full disk is looked at again.
+pub(super) const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// An epoch to take up with the start.
+#[derive(Clone, Debug)]
+pub(super) struct TakeUp {
+    pub(super) epoch: Epoch,
+    pub(super) descriptor: Descriptor,
+    pub(super) rule: LeaseRule,
+}
+
+impl<D: Disk> PartitionLog<D> {
+    /// Starts the log if an append waits for that.
+    pub(super) fn start_if_idle(self: &Rc<Self>) {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.phase != Phase::Idle || state.stopped.is_some() {
+                return;
+            }
+            state.phase = Phase::Starting;
+        }
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            let _changing = log.changing.lock().await;
+            if let Err(error) = log.start().await {
+                log.fail_start(error).await;
+            }
+            log.resume();
+        }));
+    }
+
+    /// Brings the log from idle to running. The caller holds `changing`.
+    pub(super) async fn start(self: &Rc<Self>) -> Result<(), DiskError> {
+        let take_up = {
+            let state = self.state.borrow();
+            let grants_itself = self.context.is_standalone() && state.owned.is_none();
+            grants_itself.then(|| self.own_grant(&state))
+        };
+        self.begin_changes(take_up).await
+    }
+
+    /// Opens or makes the segment to write, then makes the promise and the end of cleanness durable in one
+    /// checkpoint, then takes up the epoch. The caller holds `changing`.
+    pub(super) async fn begin_changes(
+        self: &Rc<Self>,
+        take_up: Option<TakeUp>,
+    ) -> Result<(), DiskError> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.phase == Phase::Idle {
+                state.phase = Phase::Starting;
+            }
+        }
+        let is_starting = self.state.borrow().phase == Phase::Starting;
+        if is_starting {
+            self.open_segments().await?;
+        }
+        let promise = take_up.as_ref().map(|take_up| (take_up.epoch, take_up.descriptor.clone()));
+        if is_starting || promise.is_some() {
+            self.write_checkpoint(Intent { promise, is_closing: false }).await?;
+        }
+        // What the marker needs is lent before the epoch is taken up, so that both come together.
+        let marker_room = match &take_up {
+            Some(take_up) => Some(self.marker_room(&take_up.descriptor).await),
+            None => None,
+        };
+        let mut state = self.state.borrow_mut();
+        if let (Some(take_up), Some(room)) = (take_up, marker_room) {
+            let TakeUp { epoch, descriptor, rule } = take_up;
+            assert!(epoch > state.promised, "an epoch is taken up once");
+            let append_time = state.last_time.max(self.context.clock.wall());
+            state.last_time = append_time;
+            let base_offset = state.watermarks.log_end;
+            let stamp = BatchStamp { base_offset, epoch, append_time, ..BatchStamp::default() };
+            state.promised = epoch;
+            state.owned = Some(Ownership { epoch, rule });
+            state.loss_generation = state.loss_generation.max(descriptor.loss_generation);
+            state.epochs.begin(epoch, base_offset);
+            state.gather.open(room);
+            state.gather.push_marker(&descriptor.encode(), &stamp);
+            state.descriptor = Some(descriptor);
+        }
+        state.phase = Phase::Running;
+        self.publish(&state);
+        Ok(())
+    }
+
+    /// The grant a standalone engine gives itself: a new term in every run, never an epoch of an earlier one.
+    fn own_grant(&self, state: &LogState<D>) -> TakeUp {
+        let term = state.promised.term().checked_add(1).expect("2^32 runs of one partition");
+        let member = Member { node: NodeId::STANDALONE, storage: self.context.identity.storage };
+        let descriptor = Descriptor {
+            term,
+            set: ReplicaSet { members: vec![member], ack_quorum: 1 },
+            seal_sets: Vec::new(),
+            policy: Policy::ServeSettled,
+            loss_generation: state.loss_generation,
+            successors: Vec::new(),
+        };
+        let epoch = Epoch::named(term, NodeId::STANDALONE);
+        TakeUp { epoch, descriptor, rule: LeaseRule::Unbounded }
+    }
+
+    async fn marker_room(&self, descriptor: &Descriptor) -> crate::io::arena::Extent {
+        let bytes =
+            GROUP_HEADER_BYTES + crate::format::BATCH_HEADER_BYTES + descriptor.encode().len();
+        let room = bytes.next_multiple_of(BLOCK_BYTES).max(4 * BLOCK_BYTES);
+        self.context.allocate_waiting(room).await
+    }
+
+    /// Opens the files the last run left to go on with, or makes the first segment.
+    async fn open_segments(self: &Rc<Self>) -> Result<(), DiskError> {
+        self.open_stored_next().await?;
+        let active = self.state.borrow().active.as_ref().map(|active| active.writer.segment());
+        if let Some(segment) = active {
+            let path = segment_path(&self.directory, segment);
+            let file = self.context.disk.open(&path, OpenMode::Write).await?;
+            if let Some(active) = &mut self.state.borrow_mut().active {
+                active.file = Some(file);
+            }
+            return Ok(());
+        }
+        let prepared = self.state.borrow_mut().next.take();
+        let prepared = match prepared {
+            Some(prepared) => prepared,
+            None => self.make_prepared().await?,
+        };
+        let mut state = self.state.borrow_mut();
+        let before = state.closed.last().map_or(Chain::default(), |closed| closed.last_chain);
+        let writer = SegmentWriter::begin(prepared.made, state.watermarks.log_end, before);
+        let durable = writer.point();
+        state.active = Some(WrittenSegment { file: prepared.file, writer, durable });
+        Ok(())
+    }
+
+    /// Opens the segment that the last run had made in advance; one that is gone is made anew later.
+    async fn open_stored_next(&self) -> Result<(), DiskError> {
+        let stored = self.state.borrow().next.as_ref().map(|next| next.made.segment);
+        let Some(segment) = stored else { return Ok(()) };
+        let opened = loop {
+            let opened = crate::segment::open_segment(
+                &self.context.disk,
+                &self.directory,
+                self.id,
+                segment,
+                OpenMode::Write,
+            );
+            match opened.await {
+                Err(OpenSegmentError::ArenaFull { .. }) => {
+                    self.context.runtime.sleep(RETRY_AFTER).await;
+                }
+                opened => break opened,
+            }
+        };
+        let mut state = self.state.borrow_mut();
+        match opened {
+            Ok((file, _)) => {
+                if let Some(next) = &mut state.next {
+                    next.file = Some(file);
+                }
+            }
+            Err(OpenSegmentError::Disk(error)) if !error.is_missing() => return Err(error),
+            Err(error) => {
+                tracing::warn!(partition = %self.id, %error, "the segment made in advance is unusable");
+                state.next = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a segment file of the size that is due. No checkpoint names it yet.
+    pub(super) async fn make_prepared(&self) -> Result<PreparedSegment<D>, DiskError> {
+        loop {
+            let file_bytes = self.segment_bytes_due();
+            let segment = self.context.new_segment_id();
+            let created = self.context.clock.wall();
+            let header = SegmentHeader { partition: self.id, segment, file_bytes, created };
+            match make_segment(&self.context.disk, &self.directory, &header).await {
+                Ok(file) => {
+                    let made = NextSegment { segment, file_bytes };
+                    return Ok(PreparedSegment { file: Some(file), made, is_checkpointed: false });
+                }
+                Err(MakeError::Disk(error)) => return Err(error),
+                Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
+            }
+        }
+    }
+
+    /// Twice the last segment, from `first_segment_bytes` to `segment_bytes`, and room for what waits.
+    pub(super) fn segment_bytes_due(&self) -> u64 {
+        let state = self.state.borrow();
+        let settings = state.settings;
+        let last_bytes = match (&state.active, state.closed.last()) {
+            (Some(active), _) => active.writer.file_bytes(),
+            (None, Some(closed)) => closed.end_position.0,
+            (None, None) => 0,
+        };
+        let grown = (2 * last_bytes).clamp(settings.first_segment_bytes, settings.segment_bytes);
+        let wanted = FIRST_GROUP_POSITION.0 + (state.wanted_bytes + 4 * BLOCK_BYTES) as u64;
+        grown.max(wanted).next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Goes back to idle after a start that failed, and answers those who waited for it.
+    pub(super) async fn fail_start(self: &Rc<Self>, error: DiskError) {
+        if !error.is_full() {
+            self.stop(error);
+            return;
+        }
+        let no_room = self.measure_room(self.segment_bytes_due()).await;
+        self.state.borrow_mut().phase = Phase::Idle;
+        self.refuse_for_room(no_room);
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            log.context.runtime.sleep(ROOM_RETRY_AFTER).await;
+            log.clear_no_room();
+        }));
+    }
+
+    /// Refuses appends from here on, those that wait included, until there is room again.
+    pub(super) fn refuse_for_room(&self, no_room: NoRoom) {
+        tracing::warn!(partition = %self.id, ?no_room, "the disk is full: appends are refused");
+        {
+            let mut state = self.state.borrow_mut();
+            state.no_room = Some(no_room);
+            state.wanted_bytes = 0;
+        }
+        self.status.set_disk_full(true);
+        let NoRoom { available_bytes, needed_bytes } = no_room;
+        self.refuse_waiting(&AppendError::DiskFull { available_bytes, needed_bytes });
+    }
+
+    /// Lets appends try again.
+    pub(super) fn clear_no_room(&self) {
+        self.state.borrow_mut().no_room = None;
+        self.status.set_disk_full(false);
+    }
+}
