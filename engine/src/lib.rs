@@ -4,7 +4,12 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod engine;
 pub mod format;
 pub mod id;
 pub mod io;
+pub mod partition;
 pub mod segment;
+pub mod shard;
+
+pub use engine::{Engine, EngineBuilder, EngineConfig, Partition};

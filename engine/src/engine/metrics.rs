@@ -1,0 +1,147 @@
+//! Counters and states as plain values, for whoever shows or exports them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::shards::ShardIndex;
+use crate::id::{Epoch, PartitionId, PartitionName};
+use crate::io::disk::DiskError;
+use crate::partition::Watermarks;
+use crate::shard::{PartitionRecord, ShardCounters, shard_of};
+
+/// One partition at one instant.
+#[derive(Clone, Debug)]
+pub struct PartitionStatus {
+    /// The partition.
+    pub id: PartitionId,
+    /// Its name.
+    pub name: PartitionName,
+    /// Where it lives.
+    pub shard: ShardIndex,
+    /// Its watermarks.
+    pub watermarks: Watermarks,
+    /// The highest epoch promised.
+    pub promised: Epoch,
+    /// The epoch this run owns, if any.
+    pub owned: Option<Epoch>,
+    /// Segments on disk, the one being written included.
+    pub segments: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Whether appends are refused for lack of room.
+    pub is_disk_full: bool,
+    /// Whether it was closed.
+    pub is_closed: bool,
+    /// The device error that stopped it.
+    pub stopped: Option<Arc<DiskError>>,
+}
+
+impl PartitionStatus {
+    pub(super) fn of(record: &PartitionRecord, shards: usize) -> PartitionStatus {
+        let status = &record.status;
+        PartitionStatus {
+            id: record.id,
+            name: record.name.clone(),
+            shard: ShardIndex(shard_of(&record.id, shards)),
+            watermarks: status.watermarks.load(),
+            promised: status.promised(),
+            owned: status.owned(),
+            segments: status.segments(),
+            segment_bytes: status.segment_bytes(),
+            is_disk_full: status.is_disk_full(),
+            is_closed: status.is_closed(),
+            stopped: status.stopped().cloned(),
+        }
+    }
+}
+
+/// The counters of every shard at one instant, by shard.
+#[derive(Clone, Debug, Default)]
+pub struct EngineMetrics {
+    /// One entry a shard.
+    pub shards: Vec<ShardMetrics>,
+}
+
+/// The counters of one shard at one instant. All but the last five only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardMetrics {
+    /// Batches given an offset.
+    pub appends: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Their bytes.
+    pub append_bytes: u64,
+    /// Groups handed to the device.
+    pub groups: u64,
+    /// Their bytes, padding included.
+    pub group_bytes: u64,
+    /// Appends refused at a limit.
+    pub busy: u64,
+    /// Appends refused for another reason.
+    pub refused: u64,
+    /// Appends acknowledged.
+    pub acknowledged: u64,
+    /// Durable appends whose acknowledgement the gate withheld.
+    pub withheld: u64,
+    /// Segments begun because one was full.
+    pub rolls: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Reads answered from memory alone.
+    pub tail_reads: u64,
+    /// Reads that went to the disk.
+    pub cold_reads: u64,
+    /// Partitions stopped by a device error.
+    pub stopped: u64,
+    /// Appends refused for lack of room.
+    pub disk_full: u64,
+    /// Turns of the shard's loop; one that stands still is stuck or idle.
+    pub turns: u64,
+    /// Appends waiting for their acknowledgement.
+    pub appends_in_flight: u64,
+    /// Groups on their way to the device.
+    pub groups_in_flight: u64,
+    /// Bytes kept in memory for tail readers.
+    pub tail_bytes: u64,
+    /// How long a no-op took through the ring, last time.
+    pub turn_latency: Duration,
+    /// The longest it ever took.
+    pub turn_latency_longest: Duration,
+    /// When the oldest write in flight was submitted, on CLOCK_BOOTTIME.
+    pub oldest_write: Option<Duration>,
+}
+
+impl EngineMetrics {
+    pub(super) fn of(counters: &[Arc<ShardCounters>]) -> EngineMetrics {
+        EngineMetrics { shards: counters.iter().map(|counters| metrics_of(counters)).collect() }
+    }
+}
+
+fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
+    let log = &counters.log;
+    let oldest_write = log.oldest_write_us.get();
+    ShardMetrics {
+        appends: log.appends.get(),
+        records: log.records.get(),
+        append_bytes: log.append_bytes.get(),
+        groups: log.groups.get(),
+        group_bytes: log.group_bytes.get(),
+        busy: log.busy.get(),
+        refused: log.refused.get(),
+        acknowledged: log.acknowledged.get(),
+        withheld: log.withheld.get(),
+        rolls: log.rolls.get(),
+        checkpoints: log.checkpoints.get(),
+        tail_reads: log.tail_reads.get(),
+        cold_reads: log.cold_reads.get(),
+        stopped: log.stopped.get(),
+        disk_full: log.disk_full.get(),
+        turns: counters.turns.get(),
+        appends_in_flight: log.appends_in_flight.get(),
+        groups_in_flight: log.groups_in_flight.get(),
+        tail_bytes: log.tail_bytes.get(),
+        turn_latency: Duration::from_micros(counters.turn_last_us.get()),
+        turn_latency_longest: Duration::from_micros(counters.turn_longest_us.get()),
+        oldest_write: (oldest_write != 0).then(|| Duration::from_micros(oldest_write)),
+    }
+}

@@ -1,0 +1,192 @@
+//! The handle of a partition: what callers on any thread hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::EngineShared;
+use super::append_future::Append;
+use super::reader::Reader;
+use super::shards::{ShardHandle, ShardIndex};
+use crate::format::RecordBatch;
+use crate::id::{Epoch, Offset, PartitionId, PartitionName};
+use crate::io::clock::WallTime;
+use crate::io::disk::DiskError;
+use crate::partition::{
+    AppendError, AppendOptions, ChangeError, Read, ReadAnswer, ReadError, Watermarks,
+};
+use crate::shard::{Change, PartitionRecord, Request, Sent};
+
+/// How long a caller that met a full mailbox should wait: a few turns of a busy shard.
+pub(super) const MAILBOX_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// One partition of an open engine. `Clone` counts a reference; every clone may be used from any thread.
+///
+/// A handle keeps the engine open.
+#[derive(Clone)]
+pub struct Partition {
+    pub(super) record: Arc<PartitionRecord>,
+    pub(super) shard: ShardHandle,
+    pub(super) engine: Arc<EngineShared>,
+}
+
+impl Partition {
+    /// The partition's id.
+    #[must_use]
+    pub fn id(&self) -> PartitionId {
+        self.record.id
+    }
+
+    /// The partition's name.
+    #[must_use]
+    pub fn name(&self) -> &PartitionName {
+        &self.record.name
+    }
+
+    /// The shard it belongs to.
+    #[must_use]
+    pub fn shard(&self) -> ShardIndex {
+        self.shard.index
+    }
+
+    /// The four watermarks, without asking the shard.
+    #[must_use]
+    pub fn watermarks(&self) -> Watermarks {
+        self.record.status.watermarks.load()
+    }
+
+    /// The epoch this run owns, if any.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.record.status.owned()
+    }
+
+    /// The device error that stopped the partition, if one did.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Arc<DiskError>> {
+        self.record.status.stopped().cloned()
+    }
+
+    /// Appends one batch. The batch is submitted by this call, before the returned future is first polled:
+    /// the order of calls is the order of offsets. Dropping the future does not take the batch back.
+    ///
+    /// The future resolves once the batch is as durable as `options` ask.
+    ///
+    /// # Errors
+    ///
+    /// Through the future. [`AppendError::Busy`]: try again; [`AppendError::Unknown`]: read to find out;
+    /// every other variant: the batch is not in the log.
+    pub fn append(&self, batch: RecordBatch, options: AppendOptions) -> Append {
+        if batch.is_empty() {
+            return Append::refused(AppendError::EmptyBatch);
+        }
+        let (reply, answer) = oneshot::channel();
+        let slot = self.record.slot;
+        match self.shard.send(Request::Append { slot, batch, options, reply }) {
+            Sent::Taken => Append::waiting(answer),
+            Sent::Full => Append::refused(AppendError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+        }
+    }
+
+    /// Reads whole committed batches from an offset on.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; after [`ReadError::BelowLogStart`] and [`ReadError::Corrupt`] go on at the offset named.
+    pub async fn read(&self, read: Read) -> Result<ReadAnswer, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let slot = self.record.slot;
+        match self.shard.send(Request::Read { slot, read, reply }) {
+            Sent::Taken => answer.await.unwrap_or(Err(ReadError::Closed)),
+            Sent::Full => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+        }
+    }
+
+    /// Returns the offset of the first record appended at or after `time`; the committed end if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub async fn offset_at(&self, time: WallTime) -> Result<Offset, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let slot = self.record.slot;
+        match self.shard.send(Request::OffsetAt { slot, time, reply }) {
+            Sent::Taken => answer.await.unwrap_or(Err(ReadError::Closed)),
+            Sent::Full => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+        }
+    }
+
+    /// Starts reading batch by batch at `from`.
+    #[must_use]
+    pub fn reader(&self, from: Offset) -> Reader {
+        Reader::new(self.clone(), from)
+    }
+
+    /// Drops the records below `to`. Returns the new log start.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError::OutOfRange`]: `to` is above `committed`.
+    pub async fn trim(&self, to: Offset) -> Result<Offset, ChangeError> {
+        self.change(Change::Trim(to)).await
+    }
+
+    /// Drops the records from `to` on, durably. Returns the new log end.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError::OutOfRange`]: `to` is outside log start (under a coordinator: `committed`) to log end,
+    /// or in the middle of a batch.
+    pub async fn truncate(&self, to: Offset) -> Result<Offset, ChangeError> {
+        self.change(Change::Truncate(to)).await
+    }
+
+    /// Closes the active segment; the next append begins a new one. Returns the log end.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`].
+    pub async fn roll(&self) -> Result<Offset, ChangeError> {
+        self.change(Change::Roll).await
+    }
+
+    /// Lets expired segments go now. Returns the log start.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`].
+    pub async fn apply_retention(&self) -> Result<Offset, ChangeError> {
+        self.change(Change::ApplyRetention).await
+    }
+
+    /// Drains the partition and marks it clean on disk; it takes nothing more until the engine is opened
+    /// again. Returns the log end.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError::Stopped`]: the device failed; the next open walks the log.
+    pub async fn close_partition(&self) -> Result<Offset, ChangeError> {
+        self.change(Change::Close).await
+    }
+
+    async fn change(&self, change: Change) -> Result<Offset, ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        let slot = self.record.slot;
+        match self.shard.send(Request::Change { slot, change, reply }) {
+            Sent::Taken => answer.await.unwrap_or(Err(ChangeError::Closed)),
+            Sent::Full => Err(ChangeError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Partition")
+            .field("id", &self.record.id)
+            .field("name", &self.record.name)
+            .field("shard", &self.shard.index)
+            .field("directory", &self.engine.config.data_directory)
+            .finish_non_exhaustive()
+    }
+}
