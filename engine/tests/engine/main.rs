@@ -2,4 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod append_read;
+mod changes;
+mod gate;
+mod refusals;
 mod support;
