@@ -197,9 +197,11 @@ pub enum Line {
     Machine(Machine),
     /// A figure.
     Figure(Figure),
+    /// What the run showed besides, in words.
+    Note(String),
 }
 
-/// Writes `bench`'s figures to `DIRECTORY/bench.jsonl`, replacing those of the run before, and returns the path.
+/// Writes `bench`'s figures and notes to `DIRECTORY/bench.jsonl`, replacing those of the run before, and returns the path.
 ///
 /// # Errors
 ///
@@ -209,12 +211,14 @@ pub fn save(
     bench: &str,
     machine: &Machine,
     figures: &[Figure],
+    notes: &[String],
 ) -> std::io::Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let path = directory.join(format!("{bench}.jsonl"));
     let mut file = fs::File::create(&path)?;
     let first = std::iter::once(Line::Machine(machine.clone()));
-    for line in first.chain(figures.iter().cloned().map(Line::Figure)) {
+    let rest = figures.iter().cloned().map(Line::Figure);
+    for line in first.chain(rest).chain(notes.iter().cloned().map(Line::Note)) {
         serde_json::to_writer(&mut file, &line)?;
         writeln!(file)?;
     }
@@ -271,7 +275,7 @@ mod tests {
         let machine = Machine::of(directory.path());
         let figures = [figure(Relation::Ratio, Goal::AtLeast(1.0))];
 
-        let path = save(directory.path(), "append", &machine, &figures).unwrap();
+        let path = save(directory.path(), "append", &machine, &figures, &[]).unwrap();
         let lines = load(&path).unwrap();
 
         assert!(matches!(&lines[0], Line::Machine(loaded) if loaded.kernel == machine.kernel));

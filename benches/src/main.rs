@@ -18,12 +18,13 @@ fn main() -> anyhow::Result<()> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
 
-    let (mut machine, mut figures) = (None, Vec::new());
+    let (mut machine, mut figures, mut notes) = (None, Vec::new(), Vec::new());
     for path in &paths {
         for line in load(path).with_context(|| path.display().to_string())? {
             match line {
                 Line::Machine(found) => machine = Some(found),
                 Line::Figure(figure) => figures.push(figure),
+                Line::Note(note) => notes.push(note),
             }
         }
     }
@@ -31,6 +32,10 @@ fn main() -> anyhow::Result<()> {
         println!("```text\n{machine}\n```\n");
     }
     write_table(&figures, &mut std::io::stdout())?;
+    println!();
+    for note in notes {
+        println!("- {note}");
+    }
     Ok(())
 }
 

@@ -30,6 +30,7 @@ pub struct RatioTable {
     machine: Machine,
     output: PathBuf,
     figures: Vec<Figure>,
+    notes: Vec<String>,
 }
 
 impl RatioTable {
@@ -40,7 +41,7 @@ impl RatioTable {
         let machine = Machine::of(Path::new(target_tmpdir));
         println!("\n{bench}\n{machine}\n");
         let output = Path::new(target_tmpdir).with_file_name("palisade-benches");
-        RatioTable { bench, machine, output, figures: Vec::new() }
+        RatioTable { bench, machine, output, figures: Vec::new(), notes: Vec::new() }
     }
 
     /// Runs both sides [`ROUNDS`] times in alternation, engine first, after one unmeasured round.
@@ -91,6 +92,12 @@ impl RatioTable {
         });
     }
 
+    /// Keeps a sentence to print below the table: what was seen besides the figures.
+    pub fn note(&mut self, text: String) {
+        println!("{text}");
+        self.notes.push(text);
+    }
+
     /// Prints the table and writes the JSON lines.
     ///
     /// # Panics
@@ -100,7 +107,7 @@ impl RatioTable {
         println!();
         write_table(&self.figures, &mut std::io::stdout())
             .expect("standard output takes the table");
-        let path = save(&self.output, self.bench, &self.machine, &self.figures);
+        let path = save(&self.output, self.bench, &self.machine, &self.figures, &self.notes);
         println!(
             "\nwritten to {}\n",
             path.expect("the target directory takes the figures").display()

@@ -1,0 +1,260 @@
+//! Question: how close does a durable append come to the device?
+//!
+//! Workload: one partition on one shard, every append acknowledged after its sync: batches that fill a 64 KiB group, a
+//! lone 1 KiB record, 1,000 records of 100 B, 64 single records in flight. Beside it a raw ring that writes blocks of
+//! the same size with `RWF_DSYNC`. A good answer: ≥ 0.6 of the ring at 64 KiB, a lone append within 60 us of a write.
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use palisade_benches::disk_load::write_through_disk;
+use palisade_benches::figure::{Goal, Relation};
+use palisade_benches::load::{
+    AppendWork, Caller, OpenLog, append_alone, append_many, batch_filling, batch_of,
+};
+use palisade_benches::ratio::{Comparison, RatioTable, is_measuring};
+use palisade_benches::raw_ring::{DEPTH_MAX, RawFile, RawOperation, RawRing, RawWork};
+use palisade_benches::scratch::Scratch;
+use palisade_benches::stopwatch::quantile;
+use palisade_engine::engine::ShardMetrics;
+use palisade_engine::format::RecordBatch;
+use palisade_engine::partition::PartitionSettings;
+
+/// As long as the engine's segments here, so that both sides stay within pre-written blocks.
+const FILE_BYTES: u64 = 256 << 20;
+const LONE_APPENDS: u64 = 1_000;
+
+/// One kind of batch, and the blocks a raw ring writes in its stead.
+struct Case {
+    name: &'static str,
+    batch: RecordBatch,
+    append: AppendWork,
+    raw: RawWork,
+    unit: &'static str,
+    /// What one batch counts for in `unit` times seconds, and what one raw block does.
+    batch_units: f64,
+    block_units: f64,
+    goal: Option<Goal>,
+}
+
+fn durable(bytes: usize, depth: u32, count: u64) -> RawWork {
+    RawWork { operation: RawOperation::WriteDurable, bytes, depth, count }
+}
+
+const GROUP_BYTES: usize = 64 << 10;
+const GROUP_MB: f64 = 0.065_536;
+
+fn large_groups(count: u64) -> Case {
+    Case {
+        name: "durable, 64 KiB groups",
+        batch: batch_filling(GROUP_BYTES),
+        append: AppendWork { count, window: 64 },
+        raw: durable(GROUP_BYTES, 16, count),
+        unit: "MB/s",
+        batch_units: GROUP_MB,
+        block_units: GROUP_MB,
+        goal: Some(Goal::RelationAtLeast(0.6)),
+    }
+}
+
+fn small_records(count: u64) -> Case {
+    Case {
+        name: "durable, 1,000 records of 100 B a batch",
+        batch: batch_of(1_000, 100),
+        append: AppendWork { count, window: 64 },
+        raw: durable(26 * 4096, 16, count),
+        unit: "million records/s",
+        batch_units: 1e-3,
+        block_units: 1e-3,
+        goal: None,
+    }
+}
+
+fn many_singles(count: u64) -> Case {
+    Case {
+        name: "durable, single records of 1 KiB, 64 in flight; the ring: one write a record",
+        batch: batch_of(1, 1024),
+        append: AppendWork { count, window: 64 },
+        raw: durable(4096, DEPTH_MAX, count),
+        unit: "thousand records/s",
+        batch_units: 1e-3,
+        block_units: 1e-3,
+        goal: None,
+    }
+}
+
+/// The raw side: one ring, one pre-written file.
+struct Raw {
+    ring: RawRing,
+    file: RawFile,
+}
+
+impl Raw {
+    fn new(scratch: &Scratch) -> Raw {
+        let file = RawFile::prewritten(&scratch.join("raw"), FILE_BYTES);
+        Raw {
+            ring: RawRing::new(128 << 10, DEPTH_MAX).expect("a ring with 8 MiB of buffers"),
+            file: file.expect("room for the raw file"),
+        }
+    }
+
+    fn elapsed(&mut self, work: RawWork) -> Duration {
+        self.ring.run(&mut self.file, work).expect("the raw ring writes").elapsed
+    }
+
+    fn median_us(&mut self, count: u64) -> f64 {
+        let run = self.ring.run(&mut self.file, durable(4096, 1, count));
+        let mut latencies = run.expect("the raw ring writes").latencies;
+        quantile(&mut latencies, 0.5).as_secs_f64() * 1e6
+    }
+}
+
+fn append(log: &OpenLog, caller: Caller, case: &Case) -> Duration {
+    let (batch, work) = (case.batch.clone(), case.append);
+    log.run(caller, move |partition| append_many(partition, batch, work))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(count: u64, units: f64, elapsed: Duration) -> f64 {
+    count as f64 * units / elapsed.as_secs_f64()
+}
+
+fn compare(table: &mut RatioTable, log: &OpenLog, raw: &mut Raw, case: &Case) {
+    for caller in Caller::BOTH {
+        let before = groups_of(log);
+        let comparison = Comparison {
+            work: format!("{}, {}", case.name, caller.name()),
+            unit: case.unit,
+            beside: "raw ring",
+            relation: Relation::Ratio,
+            goal: case.goal,
+        };
+        let engine = || {
+            log.reset();
+            rate(case.append.count, case.batch_units, append(log, caller, case))
+        };
+        let beside = || rate(case.raw.count, case.block_units, raw.elapsed(case.raw));
+        table.alternate(comparison, engine, beside);
+        let (groups, bytes) = groups_of(log);
+        let mean = (bytes - before.1) / (groups - before.0).max(1);
+        table.note(format!(
+            "{}, {}: groups of {} KiB on average",
+            case.name,
+            caller.name(),
+            mean / 1024
+        ));
+    }
+}
+
+/// How many groups the engine has handed to the device, and their bytes.
+fn groups_of(log: &OpenLog) -> (u64, u64) {
+    let metrics = log.engine.metrics();
+    let sum = |of: fn(&ShardMetrics) -> u64| metrics.shards.iter().map(of).sum();
+    (sum(|shard| shard.groups), sum(|shard| shard.group_bytes))
+}
+
+fn compare_lone(table: &mut RatioTable, log: &OpenLog, raw: &mut Raw) {
+    let batch = batch_of(1, 1024);
+    for caller in Caller::BOTH {
+        let comparison = Comparison {
+            work: format!("p50 of a lone durable 1 KiB append, {}", caller.name()),
+            unit: "us",
+            beside: "raw ring, 4 KiB",
+            relation: Relation::Difference,
+            goal: Some(Goal::RelationAtMost(60.0)),
+        };
+        let engine = || {
+            log.reset();
+            let batch = batch.clone();
+            let mut latencies =
+                log.run(caller, move |partition| append_alone(partition, batch, LONE_APPENDS));
+            quantile(&mut latencies, 0.5).as_secs_f64() * 1e6
+        };
+        table.alternate(comparison, engine, || raw.median_us(LONE_APPENDS));
+    }
+}
+
+/// The ring's work through the engine's `Disk` seam, without a log: what is left is the log's own cost.
+fn compare_seam(table: &mut RatioTable, raw: &mut Raw) {
+    let work = durable(GROUP_BYTES, 16, 2_048);
+    let comparison = Comparison {
+        work: "durable 64 KiB writes, 16 in flight, through the Disk seam alone".into(),
+        unit: "MB/s",
+        beside: "raw ring",
+        relation: Relation::Ratio,
+        goal: None,
+    };
+    let path = raw.file.path().to_owned();
+    let engine = || rate(work.count, GROUP_MB, write_through_disk(&path, work));
+    table.alternate(comparison, engine, || rate(work.count, GROUP_MB, raw.elapsed(work)));
+}
+
+/// The same through the default segments of 64 MiB, half a GiB a round: what rolls and the making of segments cost.
+fn compare_over_rolls(table: &mut RatioTable, scratch: &Scratch, raw: &mut Raw) {
+    let log = OpenLog::open(&scratch.join("rolls"), PartitionSettings::default());
+    let mut case = large_groups(8_192);
+    case.name = "the same over rolls: 512 MiB through segments of 64 MiB, made meanwhile";
+    case.goal = None;
+    compare(table, &log, raw, &case);
+    log.close();
+}
+
+fn one_segment_a_round() -> PartitionSettings {
+    PartitionSettings {
+        segment_bytes: FILE_BYTES,
+        first_segment_bytes: FILE_BYTES,
+        ..PartitionSettings::default()
+    }
+}
+
+/// The criterion side: the same loads, so that a change shows against the run before.
+fn track(criterion: &mut Criterion, log: &OpenLog, raw: &mut Raw) {
+    let mut group = criterion.benchmark_group("append");
+    for (name, case) in [
+        ("64_kib_groups", large_groups(1)),
+        ("100_b_x_1000", small_records(1)),
+        ("1_kib_x_1_64_in_flight", many_singles(1)),
+    ] {
+        group.throughput(Throughput::Bytes(case.batch.bytes() as u64));
+        for caller in Caller::BOTH {
+            group.bench_function(format!("{name}/{caller:?}"), |bencher| {
+                bencher.iter_custom(|count| {
+                    log.reset();
+                    let (batch, work) = (case.batch.clone(), AppendWork { count, ..case.append });
+                    log.run(caller, move |partition| append_many(partition, batch, work))
+                });
+            });
+        }
+        group.throughput(Throughput::Bytes(case.raw.bytes as u64));
+        group.bench_function(format!("{name}/RawRing"), |bencher| {
+            bencher.iter_custom(|count| raw.elapsed(RawWork { count, ..case.raw }));
+        });
+    }
+    group.finish();
+}
+
+fn main() {
+    let scratch = Scratch::new(env!("CARGO_TARGET_TMPDIR"));
+    let log = OpenLog::open(&scratch.join("log"), one_segment_a_round());
+    let mut raw = Raw::new(&scratch);
+
+    if is_measuring() {
+        let mut table = RatioTable::new("append", env!("CARGO_TARGET_TMPDIR"));
+        compare(&mut table, &log, &mut raw, &large_groups(2_048));
+        compare(&mut table, &log, &mut raw, &small_records(1_024));
+        compare(&mut table, &log, &mut raw, &many_singles(16_384));
+        compare_lone(&mut table, &log, &mut raw);
+        compare_over_rolls(&mut table, &scratch, &mut raw);
+        compare_seam(&mut table, &mut raw);
+        table.finish();
+    }
+
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    track(&mut criterion, &log, &mut raw);
+    criterion.final_summary();
+    log.close();
+}

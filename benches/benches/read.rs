@@ -1,0 +1,217 @@
+//! Question: what does a reader get from memory, and how close does a cold scan come to the device?
+//!
+//! Workload: one partition of 64 KiB groups. At the tail: what was just appended, out of the arena, beside a plain copy
+//! of as many bytes. Cold: 256 MiB after a fresh open, checksums verified, beside a raw ring reading the very same files
+//! with `O_DIRECT` in reads of the same size, as many in flight. A good answer: ≥ 10 GB/s at the tail, ≥ 0.9 cold.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use futures_util::future::join_all;
+use palisade_benches::figure::Relation;
+use palisade_benches::load::{
+    AppendWork, Caller, OpenLog, ScanWork, append_many, batch_filling, scan,
+};
+use palisade_benches::ratio::{Comparison, RatioTable, is_measuring};
+use palisade_benches::raw_ring::{RawFile, RawOperation, RawRing, RawWork};
+use palisade_benches::scratch::{Scratch, files_below};
+use palisade_benches::stopwatch::Stopwatch;
+use palisade_engine::engine::Partition;
+use palisade_engine::id::Offset;
+use palisade_engine::partition::PartitionSettings;
+
+const READ_BYTES: usize = 1 << 20;
+const GROUP_BYTES: usize = 64 << 10;
+/// Less than a shard keeps in memory for tail readers.
+const TAIL_BATCHES: u64 = 128;
+const COLD_BATCHES: u64 = 4_096;
+const READERS: u64 = 4;
+
+fn records_per_batch() -> u64 {
+    u64::from(batch_filling(GROUP_BYTES).records())
+}
+
+fn fill(log: &OpenLog, count: u64) {
+    let batch = batch_filling(GROUP_BYTES);
+    let work = AppendWork { count, window: 32 };
+    log.run(Caller::OtherThread, move |partition| append_many(partition, batch, work));
+}
+
+/// The last batches, all of them still in the arena.
+fn tail_of(log: &OpenLog) -> ScanWork {
+    let end = log.partition.watermarks().committed;
+    let from = Offset(end.0 - TAIL_BATCHES * records_per_batch());
+    ScanWork { from, end, bytes_max: READ_BYTES }
+}
+
+async fn scan_repeatedly(partition: Partition, work: ScanWork, rounds: u64) -> (u64, Duration) {
+    let clock = Stopwatch::start();
+    let mut bytes = 0;
+    for _ in 0..rounds {
+        bytes += scan(partition.clone(), work).await;
+    }
+    (bytes, clock.elapsed())
+}
+
+/// Scans the log with `readers` readers, each of its own part, all at once.
+async fn scan_in_parts(partition: Partition, whole: ScanWork, readers: u64) -> (u64, Duration) {
+    let batches = (whole.end.0 - whole.from.0) / records_per_batch();
+    let part = batches.div_ceil(readers) * records_per_batch();
+    let clock = Stopwatch::start();
+    let scans = (0..readers).map(|reader| {
+        let from = Offset(whole.from.0 + reader * part);
+        let end = Offset((from.0 + part).min(whole.end.0));
+        scan(partition.clone(), ScanWork { from, end, ..whole })
+    });
+    let bytes = join_all(scans).await.iter().sum();
+    (bytes, clock.elapsed())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn gb_per_s((bytes, elapsed): (u64, Duration)) -> f64 {
+    bytes as f64 / 1e9 / elapsed.as_secs_f64()
+}
+
+fn compare_tail(table: &mut RatioTable, log: &OpenLog) {
+    let work = tail_of(log);
+    let source = vec![0x5a_u8; usize::try_from(TAIL_BATCHES).expect("few") * GROUP_BYTES];
+    let mut target = vec![0_u8; source.len()];
+    for caller in Caller::BOTH {
+        let comparison = Comparison {
+            work: format!("tail reads out of the arena, {}", caller.name()),
+            unit: "GB/s",
+            beside: "a plain copy of as much",
+            relation: Relation::Ratio,
+            goal: None,
+        };
+        let engine =
+            || gb_per_s(log.run(caller, move |partition| scan_repeatedly(partition, work, 100)));
+        let copy = || {
+            let clock = Stopwatch::start();
+            for _ in 0..20 {
+                black_box(&mut target).copy_from_slice(black_box(&source));
+            }
+            gb_per_s((20 * source.len() as u64, clock.elapsed()))
+        };
+        table.alternate(comparison, engine, copy);
+    }
+}
+
+/// The segments a scan reads, to read them raw.
+struct RawSegments {
+    ring: RawRing,
+    files: Vec<PathBuf>,
+}
+
+impl RawSegments {
+    fn of(log_directory: &std::path::Path, bytes: u64) -> RawSegments {
+        let mut files: Vec<_> = files_below(log_directory)
+            .into_iter()
+            .filter(|(path, _)| path.extension().is_some_and(|extension| extension == "segment"))
+            .collect();
+        // The largest hold the log; one made ahead holds zeros, which read no differently.
+        files.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
+        let total: u64 = files.iter().map(|(_, length)| length).sum();
+        assert!(total >= bytes, "the segments are shorter than the log");
+        RawSegments {
+            ring: RawRing::new(READ_BYTES, 4).expect("a ring with 4 MiB of buffers"),
+            files: files.into_iter().map(|(path, _)| path).collect(),
+        }
+    }
+
+    /// Reads `bytes` of the files, `depth` reads in flight.
+    fn read(&mut self, bytes: u64, depth: u32) -> (u64, Duration) {
+        let (mut moved, mut elapsed) = (0, Duration::ZERO);
+        for path in &self.files {
+            let mut file = RawFile::open(path).expect("a segment to read");
+            let length = file.length_bytes().min(bytes - moved);
+            let count = length / READ_BYTES as u64;
+            if count == 0 {
+                continue;
+            }
+            let work = RawWork { operation: RawOperation::Read, bytes: READ_BYTES, depth, count };
+            let run = self.ring.run(&mut file, work).expect("the raw ring reads");
+            moved += run.bytes;
+            elapsed += run.elapsed;
+        }
+        (moved, elapsed)
+    }
+}
+
+fn compare_cold(table: &mut RatioTable, log: &OpenLog, raw: &mut RawSegments, whole: ScanWork) {
+    for readers in [1, READERS] {
+        for caller in Caller::BOTH {
+            let comparison = Comparison {
+                work: format!("cold scan, 1 MiB reads, {readers} in flight, {}", caller.name()),
+                unit: "GB/s",
+                beside: "raw ring",
+                relation: Relation::Ratio,
+                goal: None,
+            };
+            let engine = || {
+                let load = move |partition| scan_in_parts(partition, whole, readers);
+                gb_per_s(log.run(caller, load))
+            };
+            let depth = u32::try_from(readers).expect("few readers");
+            let beside = || gb_per_s(raw.read(COLD_BATCHES * GROUP_BYTES as u64, depth));
+            table.alternate(comparison, engine, beside);
+        }
+    }
+}
+
+fn track(criterion: &mut Criterion, hot: &OpenLog, cold: &OpenLog, whole: ScanWork) {
+    let tail = tail_of(hot);
+    let mut group = criterion.benchmark_group("read");
+    for caller in Caller::BOTH {
+        group.throughput(Throughput::Bytes(TAIL_BATCHES * GROUP_BYTES as u64));
+        group.bench_function(format!("tail_8_mib/{caller:?}"), |bencher| {
+            bencher.iter_custom(|count| {
+                hot.run(caller, move |partition| scan_repeatedly(partition, tail, count)).1
+            });
+        });
+        let end = Offset(whole.from.0 + 256 * records_per_batch());
+        let part = ScanWork { end, ..whole };
+        group.throughput(Throughput::Bytes(256 * GROUP_BYTES as u64));
+        group.bench_function(format!("cold_16_mib/{caller:?}"), |bencher| {
+            bencher.iter_custom(|count| {
+                cold.run(caller, move |partition| scan_repeatedly(partition, part, count)).1
+            });
+        });
+    }
+    group.finish();
+}
+
+fn main() {
+    let scratch = Scratch::new(env!("CARGO_TARGET_TMPDIR"));
+    let settings = PartitionSettings::default();
+    let hot = OpenLog::open(&scratch.join("hot"), settings);
+    fill(&hot, 2 * TAIL_BATCHES);
+    let filled = OpenLog::open(&scratch.join("cold"), settings);
+    let from = filled.partition.watermarks().log_start;
+    fill(&filled, COLD_BATCHES);
+    filled.settle();
+    filled.close();
+    let cold = OpenLog::open(&scratch.join("cold"), settings);
+    let end = cold.partition.watermarks().committed;
+    let whole = ScanWork { from, end, bytes_max: READ_BYTES };
+
+    if is_measuring() {
+        let mut table = RatioTable::new("read", env!("CARGO_TARGET_TMPDIR"));
+        compare_tail(&mut table, &hot);
+        let mut raw = RawSegments::of(&scratch.join("cold"), COLD_BATCHES * GROUP_BYTES as u64);
+        compare_cold(&mut table, &cold, &mut raw, whole);
+        table.finish();
+    }
+
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    track(&mut criterion, &hot, &cold, whole);
+    criterion.final_summary();
+    hot.close();
+    cold.close();
+}
