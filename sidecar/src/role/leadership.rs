@@ -90,9 +90,9 @@ pub(super) async fn run_leading(voter: Arc<Voter>) {
                 }
             }
             Some(term) if *voter.barrier.borrow() != Some(term) => {
-                let answer = propose_own(&voter, Command::Noop, timings.lease).await;
+                let is_committed = voter.commits_barrier(timings.lease).await;
                 // The same term afterwards: the barrier was committed in it, by this process.
-                if matches!(answer, Answer::Admitted { .. }) && voter.leading_term() == Some(term) {
+                if is_committed && voter.leading_term() == Some(term) {
                     tracing::info!(term, "leads the metadata role");
                     voter.barrier.send_replace(Some(term));
                 }
@@ -143,15 +143,23 @@ fn canary_interval(voter: &Voter) -> Duration {
         .unwrap_or(voter.config.timings.canary)
 }
 
-/// Switches a stale leader's heartbeats off, and keeps the ages of leadership.
+/// Switches a stale leader's heartbeats off, lets only voters that see a majority stand, and keeps the ages of
+/// leadership.
 ///
-/// openraft's leader never steps down by itself. Seen by a follower that still hears it, it would keep the rest from
-/// electing another (a bridge partition).
+/// openraft's leader never steps down by itself: seen by a follower that still hears it, it would keep the rest from
+/// electing another (a bridge partition). And openraft has no pre-vote: a voter that reaches one other only would take
+/// that one's vote in term after term, and never win.
 pub(super) async fn run_fence(voter: Arc<Voter>) {
     let timings = voter.config.timings;
     let mut acknowledged = Instant::now();
     let mut is_off = false;
+    let mut may_stand = true;
     loop {
+        let (live, needed, _) = voter.count_live();
+        if may_stand != (live >= needed) {
+            may_stand = live >= needed;
+            voter.raft.runtime_config().elect(may_stand);
+        }
         let (leads, age) = {
             let metrics = voter.raft.metrics();
             let metrics = metrics.borrow();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::answer::Answer;
 use super::voter::{Route, Voter, millis};
 use crate::raft::{Change, ProposeAnswer, Request, Response};
-use crate::state::{Outcome, Proposal, Refusal, encode};
+use crate::state::{Command, OperationId, Outcome, Proposal, Refusal, encode};
 
 /// How many proposals may wait on the leader.
 pub(super) const WAITING_MAX: usize = 8192;
@@ -116,6 +116,22 @@ impl Voter {
         }
     }
 
+    /// Waits until a voter is no longer live.
+    async fn lost(&self, name: &str) {
+        let silent = self.config.timings.voter_silent;
+        while self.contacts.get(name).is_some_and(|contact| contact.is_live(silent)) {
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Proposes a no-op through this voter's own log; whether it was admitted there.
+    pub(super) async fn commits_barrier(&self, deadline: Duration) -> bool {
+        let proposal = Proposal { operation: OperationId::random(), command: Command::Noop };
+        let bytes = encode(&proposal).len();
+        let local = self.propose_here(proposal, bytes, Instant::now() + deadline).await;
+        matches!(local, Local::Answered(Answer::Admitted { .. }))
+    }
+
     async fn propose_here(&self, proposal: Proposal, bytes: usize, until: Instant) -> Local {
         let operation_id = proposal.operation;
         let (answer, answered) = oneshot::channel();
@@ -140,7 +156,12 @@ impl Voter {
         let remaining = until.saturating_duration_since(Instant::now());
         let request =
             Request::Propose { proposal: proposal.clone(), deadline_ms: millis(remaining) };
-        match self.peers.call(name, "", &request, remaining).await {
+        let called = tokio::select! {
+            called = self.peers.call(name, "", &request, remaining) => called,
+            // A leader that went silent gives no answer; the next one may.
+            () = self.lost(name) => return Local::Lost,
+        };
+        match called {
             Ok(Response::Propose(ProposeAnswer::Answered(answer))) => Local::Answered(answer),
             Ok(Response::Propose(ProposeAnswer::NotLeading)) => Local::NotLeading,
             Ok(_) => Local::Lost,

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use palisade_sidecar::role::{Answer, MetadataRole, Timings, VoterConfig};
@@ -34,10 +35,7 @@ impl Voters {
     /// Reserves addresses and directories; starts nothing.
     pub fn new(count: usize) -> Voters {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let sockets: Vec<_> =
-            (0..count * 2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<SocketAddr> =
-            sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let addresses: Vec<SocketAddr> = (0..count * 2).map(|_| free_address()).collect();
         let name = |place: usize| format!("v{}", place + 1);
         let peers: Vec<_> = (0..count).map(|place| (name(place), addresses[place])).collect();
         let configs = (0..count)
@@ -102,6 +100,20 @@ impl Voters {
 
     pub fn path(&self, place: usize) -> PathBuf {
         self.configs[place].data_directory.clone()
+    }
+}
+
+/// Finds a loopback port below those the system gives to connections: a voter that is stopped would otherwise find its
+/// port taken by somebody's connection when it comes back.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + number % 20_000).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
     }
 }
 
