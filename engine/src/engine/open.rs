@@ -44,12 +44,23 @@ type Opened = Result<ShardOpened, OpenError>;
 
 impl Engine {
     /// Opens the engine on its data directory: makes the directory if needed, locks it, recovers every
-    /// partition, and starts one pinned thread a shard. Blocks until all that is done.
+    /// partition, and starts one pinned thread a shard. Blocks until all that is done, also inside an
+    /// asynchronous runtime.
     ///
     /// # Errors
     ///
     /// [`OpenError`] says what is missing or in the way; nothing was changed.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no thread to wait on.
     pub fn open(config: EngineConfig) -> Result<Engine, OpenError> {
+        // A thread of our own may wait where the caller's runtime forbids it.
+        let opened = std::thread::scope(|scope| scope.spawn(|| Engine::open_here(config)).join());
+        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn open_here(config: EngineConfig) -> Result<Engine, OpenError> {
         let config = bounded(config);
         let lock = Lock::take(&config.data_directory)?;
         let is_ring = choose(&config)?;
