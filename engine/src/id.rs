@@ -147,7 +147,8 @@ impl Epoch {
     /// Returns the term.
     #[must_use]
     pub fn term(self) -> u32 {
-        u32::try_from(self.0 >> 32).expect("32 bits remain")
+        let [a, b, c, d, ..] = self.0.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
     }
 
     /// Returns the ballot: 0 for an owner named by the sidecar.
@@ -159,7 +160,8 @@ impl Epoch {
     /// Returns the node, or `None` in `(term, ballot, 0)`.
     #[must_use]
     pub fn node(self) -> Option<NodeId> {
-        NodeId::new(u32::try_from(self.0 & 0xff_ffff).expect("24 bits"))
+        let [.., a, b, c] = self.0.to_be_bytes();
+        NodeId::new(u32::from_be_bytes([0, a, b, c]))
     }
 }
 

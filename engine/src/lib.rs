@@ -8,8 +8,17 @@ pub mod engine;
 pub mod format;
 pub mod id;
 pub mod io;
+pub mod offline;
 pub mod partition;
 pub mod segment;
 pub mod shard;
 
-pub use engine::{Engine, EngineBuilder, EngineConfig, Partition};
+pub use engine::{Append, Engine, EngineBuilder, EngineConfig, Partition};
+pub use format::{RecordBatch, StoredBatch};
+pub use partition::{AppendError, AppendOptions, Appended, Durability, Read, ReadError, Wait};
+
+// The README's example is a doc test of this crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+#[derive(Debug)]
+struct Readme;

@@ -12,7 +12,7 @@ use crate::id::{BLOCK_BYTES, NodeId, Position, StorageId};
 use crate::io::disk::{Disk, DiskError, DiskFile, DiskOperation, OpenMode, WriteMode};
 
 /// The name of the identity's file.
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 
 /// Keeps every other engine out of the directory until dropped.
 #[derive(Debug)]

@@ -40,6 +40,7 @@ use tokio::sync::oneshot;
 pub use append_future::Append;
 pub use builder::EngineBuilder;
 pub use config::{Coordinator, EngineConfig, IoChoice, SHARDS_MAX};
+pub(crate) use directory::IDENTITY;
 pub use gate::{Gate, GateStatus, Lease};
 pub use metrics::{EngineMetrics, PartitionStatus, ShardMetrics};
 pub use open::OpenReport;

@@ -11,7 +11,7 @@ use crate::id::Position;
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
 
 /// The name of the checkpoint's file.
-pub(super) const CHECKPOINT: &str = "checkpoint";
+pub(crate) const CHECKPOINT: &str = "checkpoint";
 
 /// The name a larger checkpoint file has until it is whole.
 const CHECKPOINT_NEW: &str = "checkpoint.new";

@@ -40,7 +40,7 @@ pub mod watermarks;
 
 pub use append::{AppendError, AppendOptions, Appended, Durability, UnknownReason};
 pub use change::ChangeError;
-pub(crate) use checkpoint_store::OpenLogError;
+pub(crate) use checkpoint_store::{CHECKPOINT, OpenLogError};
 pub(crate) use context::LogContext;
 pub(crate) use counters::{Counter, LogCounters};
 pub(crate) use gate_state::GateState;
