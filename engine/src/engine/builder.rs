@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::Engine;
 use super::config::{Coordinator, EngineConfig, IoChoice, SHARDS_MAX};
 use super::open_error::OpenError;
+use crate::id::StorageId;
 use crate::partition::{PartitionSettings, ShardLimits};
 
 /// Collects settings for [`Engine::open`].
@@ -57,6 +58,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn coordinator(mut self, coordinator: Coordinator) -> EngineBuilder {
         self.config.coordinator = Some(coordinator);
+        self
+    }
+
+    /// Sets the id of the data directory: a new one gets it, one that has another is refused.
+    #[must_use]
+    pub fn storage(mut self, storage: StorageId) -> EngineBuilder {
+        self.config.storage = Some(storage);
         self
     }
 

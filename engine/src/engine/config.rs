@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::id::NodeId;
+use crate::id::{NodeId, StorageId};
 use crate::partition::{PartitionSettings, ShardLimits};
 
 /// The most shards of one engine.
@@ -46,6 +46,9 @@ pub struct EngineConfig {
     pub settings: PartitionSettings,
     /// The cluster; `None` for a standalone engine that grants itself every partition.
     pub coordinator: Option<Coordinator>,
+    /// The id a new data directory gets, for a coordinator that must know it before; one that has another is
+    /// refused. `None` draws one and takes any.
+    pub storage: Option<StorageId>,
     /// Makes the random ids repeatable, for simulation. `None` draws from the system.
     pub seed: Option<u64>,
 }
@@ -63,6 +66,7 @@ impl EngineConfig {
             limits: ShardLimits::default(),
             settings: PartitionSettings::default(),
             coordinator: None,
+            storage: None,
             seed: None,
         }
     }

@@ -129,6 +129,9 @@ fn ours(config: &EngineConfig, storage: StorageId) -> Identity {
 
 fn check(found: Identity, config: &EngineConfig) -> Result<(), OpenError> {
     let path = config.data_directory.clone();
+    if let Some(expected) = config.storage.filter(|expected| *expected != found.storage) {
+        return Err(OpenError::OtherStorage { path, found: found.storage, expected });
+    }
     match (found.mode, config.coordinator) {
         (DirectoryMode::Standalone, None) => Ok(()),
         (DirectoryMode::Standalone, Some(_)) => {

@@ -27,6 +27,7 @@ mod open;
 mod open_error;
 mod partition;
 mod reader;
+mod serving;
 mod shards;
 mod shutdown;
 
@@ -56,10 +57,10 @@ use self::partition::MAILBOX_RETRY_AFTER;
 use self::shards::ShardHandle;
 use crate::format::Identity;
 use crate::id::{PartitionId, PartitionName, StorageId, StreamId};
+use crate::io::ShardMain;
 use crate::io::clock::Clock;
-use crate::io::runtime::LocalFuture;
 use crate::partition::{ChangeError, GateState, PartitionSpec};
-use crate::shard::{CreateError, PartitionRecord, Request, Sent, ShardCounters};
+use crate::shard::{CreateError, PartitionRecord, Request, Sent, ShardCounters, Task};
 
 /// The partition logs of one data directory. `Clone` counts a reference; any thread may use it.
 ///
@@ -256,10 +257,27 @@ impl Engine {
         F: FnOnce() -> T + Send + 'static,
         T: Future<Output = ()> + 'static,
     {
+        self.spawn(shard, Box::new(move |_environment: &dyn Any| Box::pin(task())))
+    }
+
+    /// Runs `main` on a shard's thread with the shard's own disk, transport and runtime: how a server is put
+    /// where its partitions live, whichever kind of I/O the engine has. As with [`spawn_on`](Self::spawn_on),
+    /// it is dropped when the engine closes.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError`]: it was not started.
+    pub fn spawn_main<M>(&self, shard: ShardIndex, main: M) -> Result<(), SpawnError>
+    where
+        M: ShardMain + Send + 'static,
+    {
+        self.spawn(shard, Box::new(move |environment: &dyn Any| serving::run(main, environment)))
+    }
+
+    fn spawn(&self, shard: ShardIndex, task: Task) -> Result<(), SpawnError> {
         let shards = self.shared.shards.len();
         let handle =
             self.shared.shards.get(shard.0).ok_or(SpawnError::NoSuchShard { shard, shards })?;
-        let task = Box::new(move |_environment: &dyn Any| -> LocalFuture<()> { Box::pin(task()) });
         match handle.send(Request::Spawn(task)) {
             Sent::Taken => Ok(()),
             Sent::Full => Err(SpawnError::Busy { retry_after: MAILBOX_RETRY_AFTER }),

@@ -176,7 +176,8 @@ impl Plan {
     }
 
     fn new_storage(&self) -> StorageId {
-        StorageId(fastrand::Rng::with_seed(self.seed ^ 0x5354_4f52).u128(..))
+        let drawn = StorageId(fastrand::Rng::with_seed(self.seed ^ 0x5354_4f52).u128(..));
+        self.config.storage.unwrap_or(drawn)
     }
 
     fn setup(&self, index: usize) -> ShardSetup {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::format::FormatError;
+use crate::id::StorageId;
 use crate::io::StartError;
 use crate::io::disk::DiskError;
 use crate::partition::OpenLogError;
@@ -60,6 +61,16 @@ pub enum OpenError {
         cluster: u128,
         /// Who asked.
         node: u32,
+    },
+    /// The directory has another id than its coordinator knows: it was exchanged or restored.
+    #[error("{} is storage {found}, not {expected}; bring the right directory back", path.display())]
+    OtherStorage {
+        /// The data directory.
+        path: PathBuf,
+        /// Its id.
+        found: StorageId,
+        /// The id that was asked for.
+        expected: StorageId,
     },
     /// A newer release wrote the directory.
     #[error("{}: {source}", path.display())]

@@ -28,7 +28,7 @@ pub use checkpoint::{
 pub use checkpoint_slots::{
     BelievedCheckpoint, SLOT_BYTES_MIN, SlotWrite, SlotsError, believe_slots, place_checkpoint,
 };
-pub use descriptor::{Descriptor, Member, Policy, ReplicaSet};
+pub use descriptor::{Descriptor, Member, Policy, REPLICAS_MAX, ReplicaSet};
 pub use error::{FormatError, Structure};
 pub use footer::{Footer, INDEX_ENTRIES_MAX, IndexEntry};
 pub use group::{Chain, DurableMark, GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader};

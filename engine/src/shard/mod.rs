@@ -14,5 +14,5 @@ pub(crate) use local::{ShardKey, find as find_local};
 pub(crate) use mailbox::{EndOnDrop, Mailbox, Sent};
 pub(crate) use record::PartitionRecord;
 pub use report::{CloseError, CreateError, PartitionOpened};
-pub(crate) use request::{Change, Request};
+pub(crate) use request::{Change, Request, Task};
 pub(crate) use shard::{Shard, ShardOpened, ShardSetup, shard_of};
