@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+pub mod agent;
 pub mod client;
 mod raft;
 pub mod role;
