@@ -121,8 +121,7 @@ impl<D: Disk> PartitionLog<D> {
             Ok(()) => self.make_durable(number),
             Err(error) => self.stop(error),
         }
-        self.progress.notify_waiters();
-        self.submit();
+        self.resume();
     }
 
     fn make_durable(self: &Rc<Self>, number: GroupNumber) {

@@ -1,0 +1,177 @@
+//! The whole engine on a simulated machine: crashes of process and power at random operations.
+//!
+//! After each crash the log holds every acknowledged record, at its offset, and otherwise only records that
+//! were appended there. What was read once stays. Every failure prints its seed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use palisade_engine::engine::Engine;
+use palisade_engine::format::RecordBatch;
+use palisade_engine::id::Offset;
+use palisade_engine::io::simulated::{PowerLoss, SimulatedMachine, SimulatedRuntime};
+use palisade_engine::partition::{AppendError, AppendOptions, PartitionSettings, Read};
+use palisade_engine::{EngineConfig, Partition};
+
+/// What may lie at each offset, and what must.
+#[derive(Default)]
+struct Model {
+    must: BTreeMap<u64, Vec<u8>>,
+    may: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// The highest offset a trim was asked for: between the last trim that was done and it, all is possible.
+    trimmed_max: u64,
+    start: u64,
+}
+
+fn config(seed: u64) -> EngineConfig {
+    let mut config = EngineConfig::new("/data");
+    config.arena_bytes = 8 << 20;
+    config.seed = Some(seed);
+    config.settings = PartitionSettings {
+        segment_bytes: 128 << 10,
+        first_segment_bytes: 64 << 10,
+        ..PartitionSettings::default()
+    };
+    config
+}
+
+async fn open(machine: &SimulatedMachine, seed: u64) -> Engine {
+    Engine::open_on(vec![machine.environment(8 << 20)], config(seed)).await.unwrap()
+}
+
+async fn read_all(log: &Partition, from: u64) -> BTreeMap<u64, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut next = Offset(from);
+    loop {
+        let answer = log.read(Read::from(next)).await.unwrap();
+        if answer.next_offset == next {
+            return all;
+        }
+        for batch in &answer.batches {
+            // The first batch may begin below what was asked for.
+            for (offset, record) in batch.iter().filter(|(offset, _)| offset.0 >= from) {
+                assert!(all.insert(offset.0, record.to_vec()).is_none(), "offset {offset} twice");
+            }
+        }
+        next = answer.next_offset;
+    }
+}
+
+/// Opens, compares with the model, then works until the crash point ends everything.
+async fn run_until_crash(
+    machine: &SimulatedMachine,
+    model: &mut Model,
+    random: &mut fastrand::Rng,
+    seed: u64,
+) {
+    let engine = open(machine, seed).await;
+    let log = engine.open_partition(&"orders/0".parse().unwrap()).await.unwrap();
+    let start = log.watermarks().log_start.0;
+    assert!(start <= model.trimmed_max, "log start {start} above {}", model.trimmed_max);
+    assert!(start >= model.start, "log start {start} below {}", model.start);
+    model.must.retain(|offset, _| *offset >= start);
+    let found = read_all(&log, start).await;
+    for (offset, record) in &model.must {
+        assert_eq!(found.get(offset), Some(record), "acknowledged record {offset}");
+    }
+    for (place, (offset, record)) in found.iter().enumerate() {
+        assert_eq!(*offset, start + place as u64, "a gap");
+        assert!(model.may[offset].contains(record), "record {offset} was never appended there");
+    }
+    // What was served stays.
+    model.must = found;
+    model.start = start;
+    let mut appends = Vec::new();
+    for round in 0..40 {
+        let records = random.usize(1..6);
+        let bytes =
+            if random.u8(..) < 16 { random.usize(20_000..60_000) } else { random.usize(0..3_000) };
+        let mut builder = RecordBatch::builder();
+        let tag: Vec<u8> = (0..bytes).map(|_| random.u8(..)).collect();
+        for _ in 0..records {
+            builder.push(&tag).unwrap();
+        }
+        let log_end = log.watermarks().log_end.0;
+        let options =
+            AppendOptions { expected_offset: Some(Offset(log_end)), ..AppendOptions::default() };
+        for offset in log_end..log_end + records as u64 {
+            model.may.entry(offset).or_default().push(tag.clone());
+        }
+        appends.push((log.append(builder.finish(), options), tag));
+        if random.u8(..) < 96 {
+            settle(&mut appends, model).await;
+        }
+        if round % 17 == 16 && random.bool() {
+            settle(&mut appends, model).await;
+            let to = random.u64(model.start..=log.watermarks().committed.0);
+            model.trimmed_max = model.trimmed_max.max(to);
+            log.trim(Offset(to)).await.unwrap();
+            model.start = log.watermarks().log_start.0;
+            model.must.retain(|offset, _| *offset >= to);
+        }
+    }
+    settle(&mut appends, model).await;
+    if random.bool() {
+        engine.close().await.unwrap();
+    }
+}
+
+async fn settle(appends: &mut Vec<(palisade_engine::engine::Append, Vec<u8>)>, model: &mut Model) {
+    for (append, tag) in appends.drain(..) {
+        match append.await {
+            Ok(appended) => {
+                let base = appended.base_offset.0;
+                for offset in base..base + u64::from(appended.records) {
+                    model.must.insert(offset, tag.clone());
+                }
+            }
+            Err(AppendError::Busy { .. } | AppendError::OffsetMismatch { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn survive(seed: u64) {
+    let runtime = SimulatedRuntime::new(seed);
+    let machine = SimulatedMachine::alone(&runtime);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut model = Model::default();
+    for crash in 0..12 {
+        let operations = machine.storage().operations();
+        machine.storage().crash_at(operations + random.u64(1..160));
+        let crashed = machine.storage().crashed();
+        let run_seed = random.u64(..);
+        runtime.block_on(async {
+            let run = run_until_crash(&machine, &mut model, &mut random, run_seed);
+            match select(pin!(run), crashed).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
+        });
+        machine.storage().cancel_crash();
+        if crash % 2 == 0 {
+            machine.lose_power(PowerLoss::Random);
+        } else {
+            machine.kill_process();
+        }
+    }
+}
+
+#[test]
+fn acknowledged_records_survive_every_crash() {
+    let seeds = match std::env::var("PALISADE_SEED") {
+        Ok(seed) => {
+            let seed: u64 = seed.parse().unwrap();
+            seed..seed + 1
+        }
+        Err(_) => 0..60,
+    };
+    for seed in seeds {
+        let survived = std::panic::catch_unwind(|| survive(seed));
+        if let Err(panic) = survived {
+            eprintln!("failed with PALISADE_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
