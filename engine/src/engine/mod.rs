@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::oneshot;
 
+pub use crate::shard::{CloseError, CreateError, PartitionOpened};
 pub use append_future::Append;
 pub use builder::EngineBuilder;
 pub use config::{Coordinator, EngineConfig, IoChoice, SHARDS_MAX};
@@ -60,7 +61,7 @@ use crate::id::{PartitionId, PartitionName, StorageId, StreamId};
 use crate::io::ShardMain;
 use crate::io::clock::Clock;
 use crate::partition::{ChangeError, GateState, PartitionSpec};
-use crate::shard::{CreateError, PartitionRecord, Request, Sent, ShardCounters, Task};
+use crate::shard::{PartitionRecord, Request, Sent, ShardCounters, Task};
 
 /// The partition logs of one data directory. `Clone` counts a reference; any thread may use it.
 ///
