@@ -86,22 +86,28 @@ pub(super) async fn claim<D: Disk>(
         block = room(disk, &path)?;
     }
     // A crash while the directory was made leaves no byte or zeros, and no streams yet.
-    if found.iter().all(|byte| *byte == 0) && !has_streams(disk, directory).await? {
+    let is_new = found.iter().all(|byte| *byte == 0) && !has_streams(disk, directory).await?;
+    let identity = if is_new {
         let identity = ours(config, new_storage);
         block.as_mut_slice().copy_from_slice(&identity.encode());
         file.write(block.freeze(), Position::ZERO, WriteMode::Durable).await?;
-        file.sync().await?;
-        disk.sync_directory(directory).await?;
-        if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            disk.sync_directory(parent).await?;
-        }
-        return Ok(identity);
+        identity
+    } else {
+        let identity = Identity::decode(&found).map_err(|source| match source {
+            FormatError::NewerVersion { .. } => {
+                OpenError::NewerVersion { path: path.clone(), source }
+            }
+            source => OpenError::BadIdentity { path: path.clone(), source },
+        })?;
+        check(identity, config)?;
+        identity
+    };
+    // Even what was found: a process that was killed may have written it and not made it durable.
+    file.sync().await?;
+    disk.sync_directory(directory).await?;
+    if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        disk.sync_directory(parent).await?;
     }
-    let identity = Identity::decode(&found).map_err(|source| match source {
-        FormatError::NewerVersion { .. } => OpenError::NewerVersion { path: path.clone(), source },
-        source => OpenError::BadIdentity { path: path.clone(), source },
-    })?;
-    check(identity, config)?;
     Ok(identity)
 }
 

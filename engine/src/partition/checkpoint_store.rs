@@ -77,7 +77,9 @@ impl CheckpointStore {
                 let store = CheckpointStore {
                     directory: directory.to_owned(),
                     sequence: believed.checkpoint.sequence,
-                    file_bytes: bytes.len() as u64,
+                    // The first checkpoint of a run goes into a new file: a write of a killed process may
+                    // still be on its way into this one, and its name may not be durable.
+                    file_bytes: 0,
                 };
                 Ok((store, believed.checkpoint))
             }

@@ -38,10 +38,13 @@ pub(crate) async fn find_partitions<D: Disk>(
         Err(error) if error.is_missing() => return Ok(Vec::new()),
         streams => streams?,
     };
+    // A process that was killed may have made these names and not made them durable; from here on they count.
+    disk.sync_directory(&root).await?;
     let mut found = Vec::new();
     for stream in streams.iter().filter(|entry| entry.is_directory) {
         let Some(stream_id) = stream_of(&stream.name) else { continue };
         let directory = root.join(&stream.name);
+        disk.sync_directory(&directory).await?;
         for index in disk.list(&directory).await? {
             let Ok(number) = index.name.parse() else { continue };
             let directory = directory.join(&index.name);
@@ -89,6 +92,10 @@ impl<D: Disk> PartitionLog<D> {
         found: FoundPartition,
     ) -> Result<(Rc<PartitionLog<D>>, Option<Recovery>, Vec<SetAside>), OpenLogError> {
         let directory = found.directory;
+        // What a killed process renamed last may be seen and still be lost with the power.
+        if let Err(error) = context.disk.sync_directory(&directory).await {
+            return Err(failed(&directory, error));
+        }
         let (mut store, checkpoint) = CheckpointStore::load(&context, &directory).await?;
         if checkpoint.partition != found.id {
             return Err(OpenLogError::set_aside(&directory, SetAsideReason::UnknownFile));
