@@ -78,7 +78,13 @@ impl<D: Disk> PartitionLog<D> {
         }
         let promise = take_up.as_ref().map(|take_up| (take_up.epoch, take_up.descriptor.clone()));
         if is_starting || promise.is_some() {
-            self.write_checkpoint(Intent { promise, is_closing: false }).await?;
+            let written = self.write_checkpoint(Intent { promise, is_closing: false }).await;
+            if let Err(error) = written {
+                if is_starting {
+                    self.put_back_unused();
+                }
+                return Err(error);
+            }
         }
         // What the marker needs is lent before the epoch is taken up, so that both come together.
         let marker_room = match &take_up {
@@ -152,6 +158,20 @@ impl<D: Disk> PartitionLog<D> {
         let durable = writer.point();
         state.active = Some(WrittenSegment { file: prepared.file, writer, durable });
         Ok(())
+    }
+
+    /// Takes a segment that holds no group off its place: where the log ends when it is next needed is open,
+    /// for the log may be cut before.
+    fn put_back_unused(&self) {
+        let mut state = self.state.borrow_mut();
+        let is_unused = |active: &WrittenSegment<D>| active.writer.point().group == 0;
+        let Some(unused) = state.active.take_if(|active| is_unused(active)) else { return };
+        let made = NextSegment {
+            segment: unused.writer.segment(),
+            file_bytes: unused.writer.file_bytes(),
+        };
+        let prepared = PreparedSegment { file: unused.file, made, is_checkpointed: false };
+        state.next.get_or_insert(prepared);
     }
 
     /// Opens the segment that the last run had made in advance; one that is gone is made anew later.

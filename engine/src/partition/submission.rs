@@ -41,10 +41,15 @@ impl<D: Disk> PartitionLog<D> {
         self.retire_if_due();
     }
 
-    /// Admits what waited for room or for the start, and submits.
+    /// Admits what waited for room, for a change or for the start, and submits.
     pub(super) fn resume(self: &Rc<Self>) {
         self.admit_waiting();
         self.submit();
+        // A change may have left the log idle while appends waited for its end.
+        let is_wanted = !self.state.borrow().waiting.is_empty();
+        if is_wanted {
+            self.start_if_idle();
+        }
         self.progress.notify_waiters();
     }
 
@@ -121,6 +126,7 @@ impl<D: Disk> PartitionLog<D> {
             Ok(()) => self.make_durable(number),
             Err(error) => self.stop(error),
         }
+        // What was gathered is smaller now: what waited for that may fit.
         self.resume();
     }
 
