@@ -23,6 +23,9 @@ use crate::io::disk::{DirectoryEntry, DiskError, DiskSpace, OpenMode, WriteMode}
 /// What a device without a set capacity claims to have.
 const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 
+/// When this variable is set, every operation is printed: for whoever looks into one seed.
+const TRACE: &str = "PALISADE_SIMULATION_TRACE";
+
 /// The unit in which readers may meet a write in flight half way.
 const SECTOR_BYTES: usize = 512;
 
@@ -61,6 +64,7 @@ pub(super) struct DiskState {
     is_frozen: bool,
     crash_watchers: Vec<Waker>,
     last_number: u64,
+    is_traced: bool,
 }
 
 impl DiskState {
@@ -80,6 +84,13 @@ impl DiskState {
             is_frozen: false,
             crash_watchers: Vec::new(),
             last_number: 0,
+            is_traced: std::env::var_os(TRACE).is_some(),
+        }
+    }
+
+    fn trace(&self, line: impl FnOnce(u64) -> String) {
+        if self.is_traced {
+            eprintln!("{}", line(self.operations));
         }
     }
 
@@ -133,6 +144,10 @@ impl DiskState {
         }
         self.check_overlap(&request);
         self.operations += 1;
+        self.trace(|number| {
+            let (operation, path) = (request.operation(), request.path().display());
+            format!("{number} process {process}: {operation:?} {path} {:?}", request.position())
+        });
         let fault = self.faults.strike(request.operation(), request.path());
         let mut duration = latency::draw(&request, &mut self.random);
         if let Some(FaultKind::Delay(delay)) = fault {
@@ -172,6 +187,9 @@ impl DiskState {
     }
 
     /// The process dies, the machine goes on. Returns which operations in flight still take effect, and when.
+    ///
+    /// Only writes land late: the device works on them by itself. Everything else runs on a thread of the
+    /// process, and its lock is not free before its last thread has gone.
     pub(super) fn kill_process(&mut self, late_max: Duration) -> Vec<(u64, Duration)> {
         let (left_behind, earlier): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.submitted)
@@ -180,22 +198,29 @@ impl DiskState {
         self.submitted = earlier;
         let mut landings = Vec::new();
         for submitted in left_behind.into_values() {
-            // Never, soon, while the next process is just looking, or when it has long been serving.
-            let late_max = match self.random.u8(..4) {
-                0 => continue,
-                1 => late_max / 1024,
-                2 => late_max / 32,
-                _ => late_max,
-            };
-            let nanoseconds = u64::try_from(late_max.as_nanos()).expect("short");
-            let late_by = Duration::from_nanos(self.random.u64(..=nanoseconds));
-            // A new number, so that its planned completion finds nothing.
-            let number = self.next_number();
-            if submitted.fault != Some(FaultKind::Hang) {
-                landings.push((number, late_by));
+            let is_hung = submitted.fault == Some(FaultKind::Hang);
+            let is_write = matches!(submitted.request, Request::Write { .. });
+            match self.random.u8(..4) {
+                0 => {}
+                _ if !is_write && is_hung => {}
+                _ if !is_write => {
+                    let _ = self.apply(submitted.request, submitted.horizon, true);
+                }
+                kind => {
+                    // Soon, while the next process is just looking, or when it has long been serving.
+                    let late_max = late_max / [1, 1024, 32, 1][usize::from(kind)];
+                    let nanoseconds = u64::try_from(late_max.as_nanos()).expect("short");
+                    let late_by = Duration::from_nanos(self.random.u64(..=nanoseconds));
+                    // A new number, so that its planned completion finds nothing.
+                    let number = self.next_number();
+                    if !is_hung {
+                        landings.push((number, late_by));
+                    }
+                    self.submitted.insert(number, submitted);
+                }
             }
-            self.submitted.insert(number, submitted);
         }
+        self.trace(|number| format!("{number} process {} killed", self.process));
         self.start_next_process();
         landings
     }
@@ -219,6 +244,7 @@ impl DiskState {
             content.lose_power(loss, &mut self.random);
         }
         self.handles.clear();
+        self.trace(|number| format!("{number} power lost: {loss:?}"));
         self.start_next_process();
         self.collect();
     }
