@@ -149,6 +149,16 @@ impl Model {
         }
     }
 
+    /// The appends of this run, for the message of a failure: offset if known, records, fate.
+    pub(crate) fn summary(&self) -> String {
+        let asked = self.asked.iter().map(|asked| {
+            let sizes: Vec<usize> = asked.records.iter().map(Bytes::len).collect();
+            format!("{:?} {sizes:?}", asked.fate)
+        });
+        let asked: Vec<String> = asked.collect();
+        format!("run base {}, cut {:?}, asked {asked:#?}", self.run_base, self.cut_asked)
+    }
+
     /// Where the log ends if every append of this run that was not refused is in it.
     pub(crate) fn expected_end(&self) -> u64 {
         self.run_base + self.accepted().map(|asked| asked.records.len() as u64).sum::<u64>()
