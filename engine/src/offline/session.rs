@@ -114,9 +114,19 @@ pub(super) trait Task {
     ) -> impl Future<Output = Result<Self::Output, OfflineError>>;
 }
 
-/// Locks the directory against engines and runs the task on this thread.
-pub(super) fn run<T: Task + 'static>(directory: &Path, task: T) -> Result<T::Output, OfflineError> {
+/// Locks the directory against engines and runs the task on a thread of its own, which may block where the
+/// caller's may not.
+pub(super) fn run<T>(directory: &Path, task: T) -> Result<T::Output, OfflineError>
+where
+    T: Task + Send + 'static,
+    T::Output: Send,
+{
     let _lock = lock(directory)?;
+    let ended = std::thread::scope(|scope| scope.spawn(|| run_here(directory, task)).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn run_here<T: Task + 'static>(directory: &Path, task: T) -> Result<T::Output, OfflineError> {
     let outcome: Outcome<T::Output> = Rc::default();
     let main = TaskMain { directory: directory.to_owned(), task, outcome: outcome.clone() };
     let options = ThreadOptions { arena_bytes: ARENA_BYTES, clock: Arc::new(SystemClock) };
