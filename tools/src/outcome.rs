@@ -1,0 +1,67 @@
+//! How a command ends: its exit code, and its words on standard error or in JSON.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The exit codes scripts rely on (DESIGN 8; clap itself ends with 2 for usage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What was asked is done.
+    Done,
+    /// It failed, or a check found faults.
+    Failed,
+    /// It was refused, and nothing changed.
+    Refused,
+    /// It may or may not have happened; ask again by operation id.
+    Unknown,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        ExitCode::from(match outcome {
+            Outcome::Done => 0,
+            Outcome::Failed => 1,
+            Outcome::Refused => 3,
+            Outcome::Unknown => 4,
+        })
+    }
+}
+
+/// An error that is a refusal: nothing was changed, and the text says what to do.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Says why a command did not do what was asked, and returns how it ends.
+pub(crate) fn report(error: &anyhow::Error, json: bool) -> Outcome {
+    if reader_is_gone(error) {
+        return Outcome::Done;
+    }
+    let outcome = if error.chain().any(|cause| cause.is::<Refusal>()) {
+        Outcome::Refused
+    } else {
+        Outcome::Failed
+    };
+    if json {
+        let word = if outcome == Outcome::Refused { "refused" } else { "failed" };
+        println!("{}", serde_json::json!({ "outcome": word, "error": format!("{error:#}") }));
+    } else {
+        eprintln!("palisade: {error:#}");
+    }
+    outcome
+}
+
+/// `palisade log read ... | head` closes our standard output: that is no failure of ours.
+fn reader_is_gone(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
