@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use harness::{PATIENCE, TWO_SECONDS, Voters, admit, create, timings, until};
+use palisade_sidecar::admin::{AdminAnswer, AdminClient, AdminServer, CreateStreamRequest};
 use palisade_sidecar::agent::{NodeAgent, NodeConfig, NodeError};
 use palisade_sidecar::client::{
     AppendOptions, ClientError, DataClient, DataClientConfig, DataError, RecordBatch,
@@ -323,5 +324,59 @@ async fn a_node_needs_its_own_directory_and_waits_for_voters_that_are_not_there(
     assert!(matches!(answer, Err(NodeError::NotReady { .. })), "{answer:?}");
     assert!(lonely.status().reason.is_some());
     lonely.stop().await.unwrap();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_shows_the_majority_without_asking_it_and_passes_changes_on() {
+    let mut cluster = Cluster::formed(1).await;
+    // These voters run no admin API of their own; one of them gets one here.
+    let address = cluster.voters.configs[2].admin_listen;
+    let source = std::sync::Arc::new(cluster.voters.voter(2).clone());
+    let voter_admin = AdminServer::start(address, source).await.unwrap();
+    let node = cluster.nodes[0].clone();
+    let admin = AdminClient::new(vec![format!("http://{}", node.admin_address())]);
+    let request = CreateStreamRequest { name: "orders".to_owned(), ..Default::default() };
+    let started = Instant::now();
+    loop {
+        match admin.create_stream(&request, PATIENCE).await.unwrap() {
+            AdminAnswer::Admitted { .. } => break,
+            // The voter whose admin API runs is not known to be live yet.
+            other => assert!(started.elapsed() < PATIENCE, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    append_soon(&cluster.client(), "orders", 0, "one").await;
+
+    cluster.stop_voter(0).await;
+    cluster.stop_voter(1).await;
+    let lost = async |live| {
+        let started = Instant::now();
+        loop {
+            let status = admin.status(PATIENCE).await.unwrap();
+            let majority = &status.majority;
+            if (majority.held, majority.live, majority.needed) == (false, live, 2) {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "{majority:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let status = lost(1).await;
+    assert_eq!(status.majority.missing, ["v1", "v2"]);
+    assert_eq!(status.nodes[0].partitions_owned, 1);
+    let refused = admin
+        .create_stream(&CreateStreamRequest { name: "later".to_owned(), ..request }, TWO_SECONDS)
+        .await
+        .unwrap();
+    let AdminAnswer::Refused { reason, live, needed, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!((reason.as_str(), live, needed), ("no_majority", 1, 2));
+
+    voter_admin.stop().await;
+    cluster.stop_voter(2).await;
+    let status = lost(0).await;
+    assert_eq!(status.majority.missing, ["v1", "v2", "v3"]);
+    assert!(!status.stops.is_empty() && status.age_ms > 0);
+    append(&cluster.client(), "orders", 0, "two").await;
     cluster.stop().await;
 }

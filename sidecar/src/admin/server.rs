@@ -100,6 +100,7 @@ fn router(source: Source) -> Router {
         .route("/v1/streams", get(list_streams).post(create_stream))
         .route("/v1/streams/{name}", get(show_stream).delete(delete_stream))
         .route("/v1/nodes", get(list_nodes))
+        .route("/v1/node", get(show_node))
         .route("/v1/partitions", get(list_partitions))
         .route("/v1/operations/{id}", get(show_operation))
         .route("/metrics", get(show_metrics))
@@ -137,6 +138,13 @@ async fn list_streams(State(source): State<Source>) -> Response {
 
 async fn list_nodes(State(source): State<Source>) -> Response {
     Json(source.status().nodes).into_response()
+}
+
+async fn show_node(State(source): State<Source>) -> Response {
+    match source.node() {
+        Some(node) => Json(node).into_response(),
+        None => problem(StatusCode::NOT_FOUND, "not_a_node", "this process serves no records"),
+    }
 }
 
 /// What `GET /v1/partitions` can be asked for.

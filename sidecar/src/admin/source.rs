@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{AdminAnswer, CreateStreamRequest, StatusReport};
+use crate::agent::NodeStatus;
 use crate::state::{OperationId, View};
 
 /// A future that a trait object can return.
@@ -29,6 +30,11 @@ pub trait AdminSource: Send + Sync + std::fmt::Debug + 'static {
 
     /// The three answers of `/ready/...`.
     fn readiness(&self) -> Readiness;
+
+    /// What a node says of itself; `None` at a voter.
+    fn node(&self) -> Option<NodeStatus> {
+        None
+    }
 
     /// Lines for `/metrics` beyond those of the status, in the text format of Prometheus.
     fn metrics(&self) -> String {

@@ -19,7 +19,7 @@ pub struct NodeConfig {
     pub data_directory: PathBuf,
     /// Where clients connect; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The address of the admin port that others are told.
+    /// Where the admin API listens; port 0 takes a free one.
     pub admin_listen: SocketAddr,
     /// The voters, `host:port`, resolved anew at each attempt.
     pub sidecars: Vec<String>,
@@ -74,8 +74,8 @@ pub enum NodeError {
     /// The engine did not open.
     #[error("{0}")]
     Open(OpenError),
-    /// The data port could not be opened.
-    #[error("data port {address}: {reason}")]
+    /// The data or the admin port could not be opened.
+    #[error("cannot listen on {address}: {reason}")]
     Listen {
         /// The address.
         address: SocketAddr,

@@ -162,7 +162,7 @@ fn registration(state: &NodeState, name: &str, incarnation: u64, storage_id: u12
         incarnation,
         storage_id,
         data_address: data_address.to_string(),
-        admin_address: state.config.admin_listen.to_string(),
+        admin_address: state.admin_address.to_string(),
         rack: state.config.rack.clone(),
     }
 }

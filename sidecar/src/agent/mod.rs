@@ -9,6 +9,8 @@ mod data_answers;
 mod data_port;
 mod grant_applier;
 mod lease_renewal;
+mod lookup_link;
+mod node_admin;
 mod node_agent;
 mod node_identity;
 mod node_state;
@@ -16,6 +18,7 @@ mod node_status;
 mod opening;
 mod owner_lookup;
 mod push_inbox;
+mod quorum_watch;
 mod voter_choice;
 mod voter_link;
 

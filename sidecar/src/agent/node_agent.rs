@@ -13,10 +13,12 @@ use palisade_engine::io::clock::Clock;
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::{NodeConfig, NodeError};
+use super::node_admin::NodeAdmin;
 use super::node_identity::IdentityFile;
 use super::node_state::{NodeState, Phase, lock};
 use super::node_status::NodeStatus;
-use super::{control_session, lease_renewal, opening, owner_lookup};
+use super::{control_session, lease_renewal, opening, owner_lookup, quorum_watch};
+use crate::admin::AdminServer;
 
 /// How long a node that stops waits for its clients to take their answers.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -61,13 +63,15 @@ impl NodeAgent {
             tokio::task::spawn_blocking(move || IdentityFile::begin_run(&directory, &name));
         let Ok(identity) = taking.await else { return Err(NodeError::Stopped) };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let identity = identity?;
+        let (admin, admin_address) = bind_admin(config.admin_listen)?;
         let (questions, asked) = mpsc::channel(owner_lookup::QUESTIONS_MAX);
-        let state = Arc::new(NodeState::new(config, identity?, clock, questions));
+        let state = Arc::new(NodeState::new(config, identity, clock, admin_address, questions));
         let (started, starting) = oneshot::channel();
         let (stopped, stopping) = oneshot::channel();
         let of_session = state.clone();
         let session = spawn("palisade-agent", move || {
-            run_session(&of_session, asked, started, stopped);
+            run_session(&of_session, admin, asked, started, stopped);
         })?;
         let running = Running {
             state: state.clone(),
@@ -134,6 +138,12 @@ impl NodeAgent {
         self.running.state.data_address()
     }
 
+    /// Where the admin API listens.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.running.state.admin_address
+    }
+
     /// The node's engine, once it is open: for those who serve its records themselves.
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
@@ -168,6 +178,21 @@ impl Drop for Running {
     }
 }
 
+/// Takes the admin port before anything else starts, so that the node can say from there what it waits for.
+fn bind_admin(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), NodeError> {
+    let bind = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    bind().map_err(|error: std::io::Error| cannot_listen(address, &error))
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> NodeError {
+    NodeError::Listen { address, reason: error.to_string() }
+}
+
 fn check(config: &NodeConfig) -> Result<(), NodeError> {
     if config.sidecars.is_empty() {
         let what = "no voter is configured; name at least one".to_owned();
@@ -196,12 +221,19 @@ fn block_on(main: impl Future<Output = ()>) {
 /// The main of the session thread: opens what is known already, serves until told to stop, closes.
 fn run_session(
     state: &Arc<NodeState>,
+    admin: std::net::TcpListener,
     asked: mpsc::Receiver<owner_lookup::Question>,
     started: oneshot::Sender<Result<(), NodeError>>,
     stopped: oneshot::Sender<StopReport>,
 ) {
     block_on(async {
-        let opened = opening::open_once(state).await;
+        let source = Arc::new(NodeAdmin { state: state.clone() });
+        let admin = tokio::net::TcpListener::from_std(admin)
+            .and_then(|listener| AdminServer::start_on(listener, source));
+        let opened = match &admin {
+            Ok(_serving) => opening::open_once(state).await,
+            Err(error) => Err(cannot_listen(state.admin_address, error)),
+        };
         let is_open = opened.is_ok();
         let is_wanted = started.send(opened).is_ok();
         if is_open && is_wanted {
@@ -209,7 +241,8 @@ fn run_session(
             let serving = async {
                 tokio::join!(
                     control_session::run(state.clone()),
-                    owner_lookup::run(state.clone(), asked)
+                    owner_lookup::run(state.clone(), asked),
+                    quorum_watch::run(state.clone())
                 );
             };
             // A node that gave up keeps its threads until it is stopped, to say why.
@@ -218,6 +251,9 @@ fn run_session(
         }
         state.stopping.send_replace(true);
         let report = close(state).await;
+        if let Ok(admin) = admin {
+            admin.stop().await;
+        }
         // Whoever dropped the node does not ask how it went.
         drop(stopped.send(report));
     });

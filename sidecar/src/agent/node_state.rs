@@ -14,6 +14,7 @@ use super::config::{NodeConfig, NodeError};
 use super::node_identity::{IdentityError, IdentityFile, Membership, NodeIdentity};
 use super::owner_lookup::Question;
 use super::push_inbox::PushInbox;
+use super::quorum_watch::QuorumKnown;
 use crate::wire::session::{Leader, MetadataPoint, PartitionOwner, StreamOwners};
 
 /// One node of this process.
@@ -28,6 +29,10 @@ pub(super) struct NodeState {
     applied: Mutex<MetadataPoint>,
     /// When the last confirmed renewal was sent.
     confirmed: Mutex<Option<ClockReading>>,
+    /// What is known of the metadata majority.
+    quorum: Mutex<QuorumKnown>,
+    /// Where the admin port listens.
+    pub(super) admin_address: SocketAddr,
     /// Where the lease thread renews.
     pub(super) target: watch::Sender<Option<SessionTarget>>,
     /// The last session that ended, and how.
@@ -92,6 +97,7 @@ impl NodeState {
         config: NodeConfig,
         identity: IdentityFile,
         clock: Arc<dyn Clock>,
+        admin_address: SocketAddr,
         questions: mpsc::Sender<Question>,
     ) -> NodeState {
         let phase = Phase::Waiting { reason: "starting".to_owned() };
@@ -104,6 +110,8 @@ impl NodeState {
             inbox: Mutex::default(),
             applied: Mutex::default(),
             confirmed: Mutex::default(),
+            quorum: Mutex::default(),
+            admin_address,
             target: watch::channel(None).0,
             ended: watch::channel((0, SessionEnd::Lost)).0,
             phase: watch::channel(phase).0,
@@ -150,6 +158,10 @@ impl NodeState {
 
     pub(super) fn inbox(&self) -> MutexGuard<'_, PushInbox> {
         lock(&self.inbox)
+    }
+
+    pub(super) fn quorum(&self) -> MutexGuard<'_, QuorumKnown> {
+        lock(&self.quorum)
     }
 
     pub(super) fn applied(&self) -> MetadataPoint {

@@ -23,6 +23,8 @@ pub struct NodeStatus {
     pub incarnation: u64,
     /// Where clients connect, once the port is open.
     pub data_address: Option<String>,
+    /// Where its admin API listens.
+    pub admin_address: String,
     /// Whether it has a session and has taken up its grants.
     pub is_serving: bool,
     /// What it waits for, or why it gave up.
@@ -132,6 +134,7 @@ impl NodeStatus {
             cluster: membership.map(|membership| format!("{:032x}", membership.cluster)),
             incarnation: identity.incarnation,
             data_address: state.data_address().map(|address| address.to_string()),
+            admin_address: state.admin_address.to_string(),
             is_serving,
             reason,
             voter,

@@ -4,23 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::lookup_link::LookupLink;
 use super::node_state::NodeState;
-use super::voter_choice::VoterChoice;
-use super::voter_link;
-use crate::wire::WireError;
 use crate::wire::data::DataError;
-use crate::wire::frame::{MESSAGE_BYTES_MAX, receive, send, within};
-use crate::wire::hello::{Hello, Lane};
 use crate::wire::session::{Lookup, LookupAnswer, StreamOwners};
 
 /// Questions that may wait; beyond them clients are told that the node is busy.
 pub(super) const QUESTIONS_MAX: usize = 256;
-/// How long one voter may take.
-const VOTER_WAIT: Duration = Duration::from_millis(400);
 /// After no voter could be reached, questions are answered locally for so long.
 const DOWN_WAIT: Duration = Duration::from_millis(500);
 
@@ -44,8 +37,8 @@ pub(super) async fn ask(state: &NodeState, stream: String) -> Result<StreamOwner
 /// Answers questions one after the other, over one connection, until the node stops.
 pub(super) async fn run(state: Arc<NodeState>, mut questions: mpsc::Receiver<Question>) {
     let mut stopping = state.stopping.subscribe();
-    let voters = VoterChoice::new(state.config.sidecars.clone(), 0);
-    let mut voters = Voters { voters, open: None, is_down_until: None };
+    let link = LookupLink::new(state.config.sidecars.clone());
+    let mut voters = Voters { link, is_down_until: None };
     loop {
         let question = tokio::select! {
             question = questions.recv() => question,
@@ -59,8 +52,7 @@ pub(super) async fn run(state: Arc<NodeState>, mut questions: mpsc::Receiver<Que
 }
 
 struct Voters {
-    voters: VoterChoice,
-    open: Option<TcpStream>,
+    link: LookupLink,
     is_down_until: Option<Instant>,
 }
 
@@ -70,50 +62,13 @@ impl Voters {
         if self.is_down_until.is_some_and(|until| Instant::now() < until) {
             return own.ok_or_else(nobody_answers);
         }
-        let question = Lookup::Stream { name: stream };
-        for _ in 0..=state.config.sidecars.len() {
-            match self.ask_one(state, &question).await {
-                Ok(answer) => return merge(answer, own),
-                Err(error) => {
-                    tracing::debug!(%error, "a voter did not answer a look-up");
-                    self.open = None;
-                }
+        match self.link.ask(state, &Lookup::Stream { name: stream }).await {
+            Some(answer) => merge(answer, own),
+            None => {
+                self.is_down_until = Some(Instant::now() + DOWN_WAIT);
+                own.ok_or_else(nobody_answers)
             }
         }
-        self.is_down_until = Some(Instant::now() + DOWN_WAIT);
-        own.ok_or_else(nobody_answers)
-    }
-
-    async fn ask_one(
-        &mut self,
-        state: &NodeState,
-        question: &Lookup,
-    ) -> Result<LookupAnswer, voter_link::LinkError> {
-        let mut stream = match self.open.take() {
-            Some(stream) => stream,
-            None => self.connect(state).await?,
-        };
-        let asking = async {
-            send(&mut stream, question).await?;
-            receive(&mut stream, MESSAGE_BYTES_MAX).await
-        };
-        let answer = within(VOTER_WAIT, asking).await?;
-        self.open = Some(stream);
-        Ok(answer)
-    }
-
-    async fn connect(&mut self, state: &NodeState) -> Result<TcpStream, voter_link::LinkError> {
-        let voter = self.voters.next().ok_or(WireError::Closed)?;
-        let identity = state.identity();
-        let hello = Hello {
-            lane: Lane::Lookup,
-            cluster: identity.membership.map(|membership| membership.cluster),
-            name: identity.name,
-            node: identity.membership.map(|membership| membership.node),
-            incarnation: identity.incarnation,
-        };
-        let (stream, _welcome) = voter_link::open(&voter, &hello, VOTER_WAIT).await?;
-        Ok(stream)
     }
 }
 
@@ -133,6 +88,7 @@ fn merge(answer: LookupAnswer, own: Option<StreamOwners>) -> Result<StreamOwners
         (LookupAnswer::Stream(told), _) => Ok(told),
         (LookupAnswer::UnknownStream { .. }, Some(own)) => Ok(own),
         (LookupAnswer::UnknownStream { at }, None) => Err(DataError::UnknownStream { at }),
+        (LookupAnswer::Quorum(_), own) => own.ok_or_else(nobody_answers),
     }
 }
 

@@ -17,4 +17,5 @@ mod voter;
 pub use answer::{Answer, Confirmed, NotLeading, VoterHint};
 pub use config::{StartError, Timings, VoterConfig};
 pub use metadata_role::{MetadataRole, SESSION_MAGIC, SessionConnection};
+pub(crate) use quorum_status::what_goes_on;
 pub use quorum_status::{Majority, QuorumStatus, VoterStatus};

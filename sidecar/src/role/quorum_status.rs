@@ -128,7 +128,7 @@ fn signed(count: usize) -> i64 {
 }
 
 /// The table of DESIGN 6 as sentences for people: what goes on and what does not.
-fn what_goes_on(held: bool, has_majority: bool) -> (Vec<String>, Vec<String>) {
+pub(crate) fn what_goes_on(held: bool, has_majority: bool) -> (Vec<String>, Vec<String>) {
     let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
     if held {
         let continues = [

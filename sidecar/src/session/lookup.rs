@@ -17,14 +17,16 @@ const IDLE_WAIT: Duration = Duration::from_secs(60);
 pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream) -> Result<(), WireError> {
     loop {
         let question: Lookup = within(IDLE_WAIT, receive(&mut stream, HELLO_BYTES_MAX)).await?;
-        let answer = answer(&shared.role.view(), &question);
+        let answer = match question {
+            Lookup::Stream { name } => owners_of(&shared.role.view(), &name),
+            Lookup::Quorum => LookupAnswer::Quorum(Box::new(shared.role.quorum_status())),
+        };
         send(&mut stream, &answer).await?;
     }
 }
 
-fn answer(view: &View, question: &Lookup) -> LookupAnswer {
+fn owners_of(view: &View, name: &str) -> LookupAnswer {
     let at = MetadataPoint { lineage: view.lineage, index: view.index };
-    let Lookup::Stream { name } = question;
     let Some(stream) = view.stream_by_name(name) else {
         return LookupAnswer::UnknownStream { at };
     };

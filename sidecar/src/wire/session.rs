@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::role::QuorumStatus;
+
 /// The grants one push carries at most; a larger set comes in several pushes of the same state.
 pub const GRANTS_PER_PUSH_MAX: usize = 8_192;
 
@@ -313,6 +315,8 @@ pub enum Lookup {
         /// The stream's name.
         name: String,
     },
+    /// How the majority looks from the voter.
+    Quorum,
 }
 
 /// Answers a look-up.
@@ -325,6 +329,8 @@ pub enum LookupAnswer {
         /// The state that has none.
         at: MetadataPoint,
     },
+    /// The majority as the voter sees it.
+    Quorum(Box<QuorumStatus>),
 }
 
 /// Who owns the partitions of a stream.
