@@ -71,7 +71,10 @@ impl<D: Disk> LogContext<D> {
             reads_in_flight: Cell::new(0),
             readers_waiting: Cell::new(0),
             waker,
-            random: RefCell::new(fastrand::Rng::with_seed(seed)),
+            // The time is mixed in so that a run with a fixed seed does not draw its predecessor's names.
+            random: RefCell::new(fastrand::Rng::with_seed(
+                seed ^ environment.clock.wall().0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            )),
             dirty: RefCell::default(),
             tail_bytes: Cell::new(0),
             tail: RefCell::default(),

@@ -221,6 +221,11 @@ impl<D: Disk> PartitionLog<D> {
                     let made = NextSegment { segment, file_bytes };
                     return Ok(PreparedSegment { file: Some(file), made, is_checkpointed: false });
                 }
+                Err(MakeError::Disk(error))
+                    if error.source.kind() == std::io::ErrorKind::AlreadyExists =>
+                {
+                    tracing::warn!(partition = %self.id, %segment, "a segment has that name already");
+                }
                 Err(MakeError::Disk(error)) => return Err(error),
                 Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
             }
