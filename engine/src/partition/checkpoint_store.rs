@@ -95,6 +95,11 @@ impl CheckpointStore {
         self.sequence + 1
     }
 
+    /// Has the next checkpoint go to a new file, whatever room the present one has.
+    pub(super) fn start_new_file(&mut self) {
+        self.file_bytes = 0;
+    }
+
     /// Makes a checkpoint durable. After an error the one before it still stands.
     pub(super) async fn write<D: Disk>(
         &mut self,

@@ -32,6 +32,7 @@ pub mod retention;
 mod rolling;
 mod set_aside;
 mod settings;
+mod settling;
 mod starting;
 mod status;
 mod submission;

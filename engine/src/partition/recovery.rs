@@ -10,11 +10,12 @@ use super::context::LogContext;
 use super::epoch_history::EpochHistory;
 use super::opening::failed;
 use super::set_aside::{Recovery, SetAside, remove_or_set_aside};
+use super::settling::settle_tail;
 use crate::format::{
     ActiveSegment, Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, Footer,
     NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
 };
-use crate::id::{Offset, SegmentId};
+use crate::id::{Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskFile, OpenMode};
 use crate::segment::{
@@ -37,6 +38,8 @@ pub(super) struct Recovered {
 struct Walked<D: Disk> {
     file: D::File,
     closed: ClosedSegment,
+    /// Where the walk began: everything below was known to be durable.
+    start: Position,
     report: ScanReport,
 }
 
@@ -66,7 +69,10 @@ pub(super) async fn recover<D: Disk>(
         checkpoint.quarantined.extend(ranges);
         note(&mut recovery, directory, segment);
         // What is about to be served must survive a power cut first (L6).
-        segment.file.sync().await.map_err(|error| failed(directory, error))?;
+        let id = segment.closed.segment;
+        let (start, end) = (segment.start, segment.report.end.position);
+        let settled = settle_tail(context, &segment.file, id, start, end).await;
+        settled.map_err(|error| failed(directory, error))?;
         checkpoint.closed.push(segment.closed);
     }
     checkpoint.active = None;
@@ -77,6 +83,8 @@ pub(super) async fn recover<D: Disk>(
     checkpoint.log_start = checkpoint.log_start.min(end);
     checkpoint.committed = checkpoint.committed.min(end);
     checkpoint.next_offset = end;
+    // Into a new file: a checkpoint write of the dead run may still land in the old one.
+    store.start_new_file();
     store.write(context, &checkpoint).await.map_err(|error| failed(directory, error))?;
     for segment in &walked {
         close_file(context, segment).await;
@@ -152,7 +160,8 @@ async fn walk<D: Disk>(
     let range =
         ScanRange { segment: active.segment, start, is_chain_known: true, durable, end: None };
     let report = scan(context, directory, &file, range).await?;
-    let walked = Walked { closed: closed_of(active, &report, is_from_start), file, report };
+    let closed = closed_of(active, &report, is_from_start);
+    let walked = Walked { closed, start: start.position, file, report };
     let mut all = vec![walked];
     let end = all[0].report.end;
     if let Some((next, file)) = next {
@@ -167,7 +176,7 @@ async fn walk<D: Disk>(
         let report = scan(context, directory, &file, range).await?;
         if report.groups > 0 || !report.corrupt.is_empty() {
             let closed = closed_of(&as_active(next, start), &report, true);
-            all.push(Walked { file, closed, report });
+            all.push(Walked { file, closed, start: start.position, report });
         }
     }
     // A segment without groups holds nothing; its file goes with the clean-up.
