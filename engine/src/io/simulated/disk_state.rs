@@ -17,6 +17,7 @@ use super::file_content::{FileContent, PowerLoss};
 use super::latency;
 use super::names::{Inode, Names};
 use super::request::{Answer, Completion, OpenFile, Request};
+use crate::id::BLOCK_BYTES;
 use crate::io::arena::Extent;
 use crate::io::disk::{DirectoryEntry, DiskError, DiskSpace, OpenMode, WriteMode};
 
@@ -382,34 +383,42 @@ impl DiskState {
     }
 
     fn read(&mut self, inode: Inode, mut buffer: Extent, position: u64) -> Extent {
-        let Some(content) = self.files.get(&inode) else {
-            buffer.truncate(0);
-            return buffer;
-        };
-        let count = content.read(position, buffer.as_mut_slice());
+        self.land_in_part(inode, position..position + buffer.len() as u64);
+        let count = self.files.get(&inode).map_or(0, |c| c.read(position, buffer.as_mut_slice()));
         buffer.truncate(count);
-        // Bytes that are being written may be seen, sector by sector.
+        buffer
+    }
+
+    /// Bytes that are being written may be seen, sector by sector. What was seen once has landed: it is seen
+    /// again, and a sync that begins later covers it.
+    fn land_in_part(&mut self, inode: Inode, read: std::ops::Range<u64>) {
+        let number = self.next_number();
+        let Some(content) = self.files.get_mut(&inode) else { return };
         for other in self.submitted.values() {
-            let Request::Write { file, bytes, position: written, .. } = &other.request else {
-                continue;
-            };
+            let Request::Write { file, bytes, position, .. } = &other.request else { continue };
             if file.inode != inode {
                 continue;
             }
-            for (start, sector) in
-                (written.0..).step_by(SECTOR_BYTES).zip(bytes.as_slice().chunks(SECTOR_BYTES))
-            {
-                let Some(start) = start.checked_sub(position) else { continue };
-                let start = usize::try_from(start).unwrap_or(usize::MAX);
-                let end = start.saturating_add(sector.len());
-                if let Some(seen) = buffer.as_mut_slice().get_mut(start..end)
-                    && self.random.bool()
-                {
-                    seen.copy_from_slice(sector);
+            let blocks = bytes.as_slice().chunks(BLOCK_BYTES);
+            for (start, block) in (position.0..).step_by(BLOCK_BYTES).zip(blocks) {
+                let end = start + BLOCK_BYTES as u64;
+                if start >= read.end || end <= read.start || end > content.length_bytes() {
+                    continue;
+                }
+                let mut landed = vec![0; BLOCK_BYTES];
+                content.read(start, &mut landed);
+                let old = landed.clone();
+                let sectors = landed.chunks_mut(SECTOR_BYTES).zip(block.chunks(SECTOR_BYTES));
+                for (landed, sector) in sectors {
+                    if self.random.bool() {
+                        landed.copy_from_slice(sector);
+                    }
+                }
+                if landed != old {
+                    content.write(number, start, &landed);
                 }
             }
         }
-        buffer
     }
 
     fn check_room(&self, inode: Inode, position: u64, length: usize) -> io::Result<()> {
