@@ -163,5 +163,8 @@ async fn read_whole<D: Disk>(context: &LogContext<D>, path: &Path) -> Result<Vec
         }
         bytes.extend_from_slice(piece.as_slice());
     }
+    // A killed process may have written it without making it durable, and what is read here is believed: a
+    // promise or a cut must not be forgotten again once it was acted upon.
+    file.sync().await?;
     Ok(bytes)
 }
