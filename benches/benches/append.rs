@@ -22,7 +22,7 @@ use palisade_engine::partition::PartitionSettings;
 
 /// As long as the engine's segments here, so that both sides stay within pre-written blocks.
 const FILE_BYTES: u64 = 256 << 20;
-const LONE_APPENDS: u64 = 1_000;
+const LONE_APPENDS: u64 = 400;
 
 /// One kind of batch, and the blocks a raw ring writes in its stead.
 struct Case {
@@ -219,7 +219,7 @@ fn track(criterion: &mut Criterion, log: &OpenLog, raw: &mut Raw) {
         for caller in Caller::BOTH {
             group.bench_function(format!("{name}/{caller:?}"), |bencher| {
                 bencher.iter_custom(|count| {
-                    log.reset();
+                    log.trim();
                     let (batch, work) = (case.batch.clone(), AppendWork { count, ..case.append });
                     log.run(caller, move |partition| append_many(partition, batch, work))
                 });

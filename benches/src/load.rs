@@ -92,15 +92,20 @@ impl OpenLog {
         }
     }
 
-    /// Drops everything appended so far, so that a bench of any length stays within its disk space, and waits until
-    /// the files have stopped changing: the next segment is made in the background, which would be measured too.
+    /// Drops everything appended so far, so that a bench of any length stays within its disk space.
     ///
     /// # Panics
     ///
     /// If the trim fails.
-    pub fn reset(&self) {
+    pub fn trim(&self) {
         let end = self.partition.watermarks().committed;
         block_on(self.partition.trim(end)).expect("a trim to the committed end");
+    }
+
+    /// Trims, and waits until the files have stopped changing: the next segment is made in the background, which
+    /// would be measured too.
+    pub fn reset(&self) {
+        self.trim();
         self.settle();
     }
 

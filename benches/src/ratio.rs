@@ -115,11 +115,12 @@ impl RatioTable {
     }
 }
 
-/// Tells whether this process was started to measure: `cargo bench` passes `--bench`; listing, a filter that excludes
-/// the table (`--no-table`), and criterion's test mode do not count.
+/// Tells whether the table is wanted: `cargo bench` passes `--bench`; a filter for criterion, its test mode, its list and
+/// its profiling want criterion alone.
 #[must_use]
 pub fn is_measuring() -> bool {
-    let arguments: Vec<String> = std::env::args().collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    has("--bench") && !has("--test") && !has("--list")
+    let is_filtered = arguments.iter().any(|argument| !argument.starts_with('-'));
+    has("--bench") && !is_filtered && !has("--test") && !has("--list")
 }
