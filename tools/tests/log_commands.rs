@@ -1,5 +1,7 @@
 //! The offline log commands as scripts use them: bytes in and out, exit codes, and what they refuse.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
