@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use harness::{PATIENCE, TWO_SECONDS, Voters, admit, create, timings, until};
+use palisade_engine::engine::IoChoice;
 use palisade_sidecar::admin::{AdminAnswer, AdminClient, AdminServer, CreateStreamRequest};
 use palisade_sidecar::agent::{NodeAgent, NodeConfig, NodeError};
 use palisade_sidecar::client::{
@@ -49,6 +50,9 @@ impl Cluster {
             NodeConfig::new(&format!("n{place}"), self.node_directory(place), sidecars);
         config.timings = timings();
         config.arena_bytes = 16 << 20;
+        // Three nodes are of three kinds: one shard, two shards, and without a ring.
+        config.shards = 1 + place % 2;
+        config.io = if place == 2 { IoChoice::Blocking } else { IoChoice::Auto };
         config
     }
 
