@@ -174,6 +174,9 @@ impl<D: Disk> PartitionLog<D> {
         {
             return Err((AppendError::OffsetMismatch { expected, log_end }, reply));
         }
+        if log_end.checked_add(u64::from(batch.records())).is_none() {
+            return Err((AppendError::OffsetsExhausted { log_end }, reply));
+        }
         if let Some(room) = room {
             state.gather.open(room);
         }

@@ -92,6 +92,12 @@ pub enum AppendError {
         /// What it would have got.
         log_end: Offset,
     },
+    /// The partition has no offsets left for the batch: 2^64 have been used.
+    #[error("no offsets are left behind {log_end}")]
+    OffsetsExhausted {
+        /// Where the log ends.
+        log_end: Offset,
+    },
     /// The file system has no room for the next segment; appends resume by themselves once it has.
     #[error("the disk is full: {available_bytes} bytes available, {needed_bytes} needed")]
     DiskFull {

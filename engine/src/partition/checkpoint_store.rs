@@ -100,8 +100,21 @@ impl CheckpointStore {
         self.file_bytes = 0;
     }
 
-    /// Makes a checkpoint durable. After an error the one before it still stands.
+    /// Makes a checkpoint durable, in both slots: one that is damaged later must leave the same state in the
+    /// other, never an older one. After an error the one before it may still stand.
     pub(super) async fn write<D: Disk>(
+        &mut self,
+        context: &LogContext<D>,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), DiskError> {
+        self.write_slot(context, checkpoint).await?;
+        let again = Checkpoint { sequence: self.next_sequence(), ..checkpoint.clone() };
+        self.write_slot(context, &again).await?;
+        context.counters.checkpoints.add(1);
+        Ok(())
+    }
+
+    async fn write_slot<D: Disk>(
         &mut self,
         context: &LogContext<D>,
         checkpoint: &Checkpoint,
@@ -121,7 +134,6 @@ impl CheckpointStore {
             }
         }
         self.sequence = checkpoint.sequence;
-        context.counters.checkpoints.add(1);
         Ok(())
     }
 

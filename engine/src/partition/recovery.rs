@@ -15,9 +15,9 @@ use crate::format::{
     ActiveSegment, Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, Footer,
     NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
 };
-use crate::id::{Offset, Position, SegmentId};
+use crate::id::{BLOCK_BYTES, Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
-use crate::io::disk::{Disk, DiskFile, OpenMode};
+use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode};
 use crate::segment::{
     ScanError, ScanRange, ScanReport, Tail, close_segment, durable_claim, scan_segment,
     segment_id_of_name, segment_path,
@@ -41,6 +41,8 @@ struct Walked<D: Disk> {
     /// Where the walk began: everything below was known to be durable.
     start: Position,
     report: ScanReport,
+    /// What was cut off the file behind the engine's back.
+    missing_bytes: u64,
 }
 
 /// Walks the log from its last checkpoint and closes it at its valid end.
@@ -51,7 +53,15 @@ pub(super) async fn recover<D: Disk>(
     store: &mut CheckpointStore,
 ) -> Result<Recovered, OpenLogError> {
     let mut recovery = Recovery::default();
-    let walked = walk(context, directory, &checkpoint).await?;
+    let mut walked = walk(context, directory, &checkpoint).await?;
+    for segment in &walked {
+        note(&mut recovery, directory, segment);
+    }
+    // A segment without groups holds nothing and its file goes with the clean-up, unless it held something once.
+    walked.retain(|walked| {
+        walked.closed.end_position > FIRST_GROUP_POSITION
+            || matches!(walked.report.tail, Tail::CutShort { .. })
+    });
     let mut history = EpochHistory::from_entries(checkpoint.epochs.iter().copied());
     let mut end = checkpoint.closed.last().map_or(checkpoint.log_start, |closed| closed.end_offset);
     for segment in &walked {
@@ -67,7 +77,6 @@ pub(super) async fn recover<D: Disk>(
             offsets: range.offsets.clone(),
         });
         checkpoint.quarantined.extend(ranges);
-        note(&mut recovery, directory, segment);
         // What is about to be served must survive a power cut first (L6).
         let id = segment.closed.segment;
         let (start, end) = (segment.start, segment.report.end.position);
@@ -95,9 +104,14 @@ pub(super) async fn recover<D: Disk>(
 }
 
 fn note<D: Disk>(recovery: &mut Recovery, directory: &Path, segment: &Walked<D>) {
-    recovery.walked_bytes += segment.report.end.position.0;
+    recovery.walked_bytes += segment.report.end.position.0.saturating_sub(segment.start.0);
     recovery.quarantined += segment.report.corrupt.len() as u64;
     let path = segment_path(directory, segment.closed.segment);
+    if segment.missing_bytes > 0 {
+        recovery.torn_bytes += segment.missing_bytes;
+        tracing::error!(path = %path.display(), bytes = segment.missing_bytes,
+            "the file is shorter than it was made; what stood there is lost");
+    }
     match segment.report.tail {
         Tail::Clean => {}
         Tail::Torn { bytes } => {
@@ -161,7 +175,9 @@ async fn walk<D: Disk>(
         ScanRange { segment: active.segment, start, is_chain_known: true, durable, end: None };
     let report = scan(context, directory, &file, range).await?;
     let closed = closed_of(active, &report, is_from_start);
-    let walked = Walked { closed, start: start.position, file, report };
+    let missing_bytes = missing(context, &file, active.file_bytes, &report).await;
+    let missing_bytes = missing_bytes.map_err(|error| failed(directory, error))?;
+    let walked = Walked { file, start: start.position, closed, report, missing_bytes };
     let mut all = vec![walked];
     let end = all[0].report.end;
     if let Some((next, file)) = next {
@@ -176,12 +192,29 @@ async fn walk<D: Disk>(
         let report = scan(context, directory, &file, range).await?;
         if report.groups > 0 || !report.corrupt.is_empty() {
             let closed = closed_of(&as_active(next, start), &report, true);
-            all.push(Walked { file, closed, start: start.position, report });
+            all.push(Walked { file, start: start.position, closed, report, missing_bytes: 0 });
         }
     }
-    // A segment without groups holds nothing; its file goes with the clean-up.
-    all.retain(|walked| walked.closed.end_position > FIRST_GROUP_POSITION);
     Ok(all)
+}
+
+/// How many bytes a file lacks that was made with `file_bytes`. One with a footer was cut by its own closing.
+async fn missing<D: Disk>(
+    context: &LogContext<D>,
+    file: &D::File,
+    file_bytes: u64,
+    report: &ScanReport,
+) -> Result<u64, DiskError> {
+    let missing_bytes = file_bytes.saturating_sub(file.length().await?);
+    if missing_bytes == 0 {
+        return Ok(0);
+    }
+    let block = context.allocate_waiting(BLOCK_BYTES).await;
+    let block = file.read(block, report.end.position).await?;
+    match Footer::padded_bytes(block.as_slice()) {
+        Ok(_) => Ok(0),
+        Err(_) => Ok(missing_bytes),
+    }
 }
 
 fn first_point(segment: SegmentId, offset: Offset, before: Chain) -> SegmentPoint {

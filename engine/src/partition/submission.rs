@@ -145,8 +145,9 @@ impl<D: Disk> PartitionLog<D> {
             self.note_durable(&mut state, end);
             self.context.note_cached(self, end.bytes);
         }
-        self.acknowledge(&mut state);
+        // Before the answers: who has one finds it in the watermarks.
         self.status.watermarks.publish(state.watermarks);
+        self.acknowledge(&mut state);
         let has_moved = state.watermarks.committed > committed_before;
         drop(state);
         if has_moved {
