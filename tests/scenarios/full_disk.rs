@@ -1,0 +1,149 @@
+//! A full disk: appends are refused before they get an offset, reads and trims go on, and room brings all back.
+
+use std::path::Path;
+use std::process::Command;
+
+use palisade_engine::engine::Partition;
+use palisade_engine::id::Offset;
+use palisade_engine::partition::{AppendError, AppendOptions};
+use palisade_tests::real::run_real;
+use palisade_tests::world::name;
+use palisade_tests::{RealWorld, SimulatedWorld, Workload, World, batch, read_log};
+
+use crate::TARGET;
+
+/// Appends until the disk is full; returns how many records were acknowledged.
+async fn fill(partition: &Partition, workload: &mut Workload) -> u64 {
+    loop {
+        let end = partition.watermarks().log_end;
+        let records = [workload.record(50_000)];
+        match partition.append(batch(&records), AppendOptions::default()).await {
+            Ok(appended) => assert_eq!(appended.base_offset, end),
+            Err(AppendError::DiskFull { needed_bytes, .. }) => {
+                assert!(needed_bytes > 0);
+                assert_eq!(partition.watermarks().log_end, end, "a refused append took an offset");
+                return end.0;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn full_simulated_disk_refuses_appends_until_there_is_room() {
+    for capacity_kib in [700, 900, 1_100, 1_234, 2_000] {
+        let world = SimulatedWorld::new(capacity_kib);
+        let engine = world.open();
+        let partition = world.partition(&engine);
+        world.storage().set_capacity_bytes(capacity_kib << 10);
+        let mut workload = Workload::new(17);
+
+        let end = world.run(fill(&partition, &mut workload));
+
+        let log = world.run(read_log(&partition)).expect("reads go on");
+        assert_eq!(log.whole().len() as u64, end);
+        // What does not fit is refused at a restart, too, and nothing is lost by it.
+        world.storage().set_capacity_bytes(1 << 30);
+        world.runtime().run_for(std::time::Duration::from_secs(5));
+        let append = partition.append(batch(&["room".into()]), AppendOptions::default());
+        assert_eq!(world.run(append).expect("there is room again").base_offset, Offset(end));
+        drop(partition);
+        world.kill(engine);
+        let engine = world.open();
+        let log = world.run(read_log(&world.partition(&engine))).expect("it is readable");
+        assert_eq!(log.whole().len() as u64, end + 1);
+        world.close(engine);
+    }
+}
+
+/// A trim makes room on the very disk that is full.
+#[test]
+fn trim_on_a_full_disk_makes_room() {
+    let world = SimulatedWorld::new(18);
+    let engine = world.open();
+    let partition = world.partition(&engine);
+    world.storage().set_capacity_bytes(2 << 20);
+    let end = world.run(fill(&partition, &mut Workload::new(18)));
+
+    let start = world.run(partition.trim(Offset(end / 2))).expect("a trim works on a full disk");
+
+    assert_eq!(start, Offset(end / 2));
+    world.runtime().run_for(std::time::Duration::from_secs(5));
+    let append = partition.append(batch(&["room".into()]), AppendOptions::default());
+    assert_eq!(world.run(append).expect("there is room again").base_offset, Offset(end));
+    world.close(engine);
+}
+
+/// A small ext4 in a file, mounted until dropped.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    fn make(image: &Path, at: &'a Path) -> Option<Mounted<'a>> {
+        let file = std::fs::File::create(image).expect("the scratch directory takes files");
+        file.set_len(16 << 20).expect("it can be long");
+        let steps = [
+            Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image).output(),
+            Command::new("mount").args(["-o", "loop"]).arg(image).arg(at).output(),
+        ];
+        for step in steps {
+            match step {
+                Ok(step) if step.status.success() => {}
+                Ok(step) => {
+                    eprintln!("skipped: {}", String::from_utf8_lossy(&step.stderr));
+                    return None;
+                }
+                Err(error) => {
+                    eprintln!("skipped: a loop mount needs root, mkfs.ext4 and mount: {error}");
+                    return None;
+                }
+            }
+        }
+        Some(Mounted(at))
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg(self.0).output());
+    }
+}
+
+#[test]
+fn full_real_disk_refuses_appends_until_there_is_room() {
+    let scratch = tempfile::tempdir_in(TARGET).expect("the target directory takes files");
+    let at = scratch.path().join("mounted");
+    std::fs::create_dir(&at).expect("it takes directories");
+    let Some(_mounted) = Mounted::make(&scratch.path().join("image"), &at) else { return };
+    let config = RealWorld::config(&at.join("data"));
+    let engine = palisade_engine::Engine::open(config.clone()).expect("the engine opens");
+    let partition = run_real(engine.open_partition(&name("s/0"))).expect("there is room");
+    let mut workload = Workload::new(19);
+
+    let end = run_real(fill(&partition, &mut workload));
+
+    assert!(end > 20, "{end}");
+    let log = run_real(read_log(&partition)).expect("reads go on");
+    assert_eq!(log.whole().len() as u64, end);
+    run_real(partition.trim(Offset(end / 2))).expect("a trim works on a full disk");
+    // Room is looked for once a second; until then the answer is the same.
+    let appended = run_real(async {
+        loop {
+            let append = partition.append(batch(&["room".into()]), AppendOptions::default());
+            match append.await {
+                Ok(appended) => return appended,
+                Err(AppendError::DiskFull { .. }) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    assert_eq!(appended.base_offset, Offset(end));
+    drop(partition);
+    run_real(engine.close()).expect("it closes");
+    drop(engine);
+    let engine = palisade_engine::Engine::open(config).expect("it opens again");
+    let partition = run_real(engine.open_partition(&name("s/0"))).expect("it is there");
+    let log = run_real(read_log(&partition)).expect("it is readable");
+    assert_eq!((log.log_start, log.committed), (end / 2, end + 1));
+    drop(partition);
+    run_real(engine.close()).expect("it closes");
+}
