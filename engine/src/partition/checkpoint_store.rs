@@ -1,4 +1,4 @@
-//! The file of a partition's checkpoints: two slots, written by turns, replaced by a larger file when full.
+//! The file of a partition's checkpoints: two slots that carry the same state, replaced by a larger file when full.
 
 use std::path::{Path, PathBuf};
 
