@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::id::{Epoch, Offset};
 use crate::io::disk::DiskError;
 
-/// Why a partition was not changed. The log is as it was before.
+/// Why a partition was not changed. The log is as it was before, unless the variant says otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -38,7 +38,8 @@ pub enum ChangeError {
         /// How long to wait before the next attempt.
         retry_after: Duration,
     },
-    /// The file system has no room for what the change must write.
+    /// The file system has no room for what the change must write. A trim or a cut is in effect for this run
+    /// already: its files still stand, and the next checkpoint that finds room makes it durable.
     #[error("the disk is full: {available_bytes} bytes available, {needed_bytes} needed")]
     DiskFull {
         /// What is left.
