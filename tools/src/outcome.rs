@@ -51,11 +51,25 @@ pub(crate) fn report(error: &anyhow::Error, json: bool) -> Outcome {
     };
     if json {
         let word = if outcome == Outcome::Refused { "refused" } else { "failed" };
-        println!("{}", serde_json::json!({ "outcome": word, "error": format!("{error:#}") }));
+        println!("{}", serde_json::json!({ "outcome": word, "error": words_of(error) }));
     } else {
-        eprintln!("palisade: {error:#}");
+        eprintln!("palisade: {}", words_of(error));
     }
     outcome
+}
+
+/// The error and its causes, each said once: many of our errors say their cause themselves.
+fn words_of(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.contains(&cause) {
+            words.push_str(": ");
+            words.push_str(&cause);
+        }
+    }
+    words
 }
 
 /// `palisade log read ... | head` closes our standard output: that is no failure of ours.
@@ -64,4 +78,17 @@ fn reader_is_gone(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cause_that_was_said_already_is_not_said_again() {
+        let inner = std::io::Error::other("no such door");
+        let error = anyhow::Error::new(inner).context("opening d: no such door").context("start");
+
+        assert_eq!(words_of(&error), "start: opening d: no such door");
+    }
 }

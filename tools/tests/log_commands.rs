@@ -133,6 +133,23 @@ fn directory_in_use_is_refused_with_its_own_exit_code() {
 }
 
 #[test]
+fn partition_that_lost_its_checkpoint_is_not_hidden_by_a_new_one() {
+    let scratch = scratch();
+    let directory = scratch.path().join("d");
+    append(&directory, b"one\n");
+    let partition = largest_segment(&directory).parent().unwrap().to_owned();
+    std::fs::rename(partition.join("checkpoint"), scratch.path().join("kept")).unwrap();
+
+    let refused = append(&directory, b"two\n");
+
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains(partition.file_name().unwrap().to_str().unwrap()), "{text}");
+    std::fs::rename(scratch.path().join("kept"), partition.join("checkpoint")).unwrap();
+    assert_eq!(read(&directory, &[]).stdout, b"one\n");
+}
+
+#[test]
 fn wrong_usage_ends_with_two() {
     let output = palisade(&["log", "append"], b"");
 

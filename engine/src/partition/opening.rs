@@ -15,20 +15,20 @@ use super::set_aside::{Recovery, SetAside, SetAsideReason};
 use crate::format::Checkpoint;
 use crate::id::{Epoch, Offset, PartitionId, PartitionIndex, StreamId};
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode};
-use crate::segment::segment_path;
+use crate::segment::{segment_id_of_name, segment_path};
 
 /// The directory of all streams in the data directory.
 pub(crate) const STREAMS: &str = "streams";
 
-/// A partition that has a checkpoint.
+/// A partition that has a checkpoint, or data without one.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundPartition {
     pub(crate) id: PartitionId,
     pub(crate) directory: PathBuf,
 }
 
-/// Lists the partitions of a data directory. A directory without a checkpoint is a creation that a crash cut
-/// short; it holds nothing.
+/// Lists the partitions of a data directory. A directory with neither checkpoint nor segment is a creation that
+/// a crash cut short; one that has lost its checkpoint is found, and set aside when it is opened.
 pub(crate) async fn find_partitions<D: Disk>(
     context: &LogContext<D>,
 ) -> Result<Vec<FoundPartition>, DiskError> {
@@ -49,7 +49,9 @@ pub(crate) async fn find_partitions<D: Disk>(
             let Ok(number) = index.name.parse() else { continue };
             let directory = directory.join(&index.name);
             let entries = disk.list(&directory).await?;
-            if entries.iter().any(|entry| entry.name == CHECKPOINT) {
+            let is_partition =
+                |name: &str| name == CHECKPOINT || segment_id_of_name(name).is_some();
+            if entries.iter().any(|entry| is_partition(&entry.name)) {
                 let id = PartitionId { stream: stream_id, index: PartitionIndex(number) };
                 found.push(FoundPartition { id, directory });
             }

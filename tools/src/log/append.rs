@@ -5,11 +5,11 @@ use std::io::BufRead;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use palisade_engine::id::Offset;
-use palisade_engine::{Append, AppendError, AppendOptions, Partition, RecordBatch};
+use palisade_engine::id::{Offset, PartitionName};
+use palisade_engine::{Append, AppendError, AppendOptions, Engine, Partition, RecordBatch};
 
 use crate::cli::LogAppendArgs;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Refusal};
 
 /// Batches under way at once: enough to keep the disk busy while lines are read.
 const BATCHES_IN_FLIGHT_MAX: usize = 32;
@@ -20,6 +20,7 @@ const BATCH_BYTES_TARGET: usize = 256 << 10;
 pub(crate) async fn run(args: &LogAppendArgs, json: bool) -> anyhow::Result<Outcome> {
     let name = super::parse_name(&args.partition)?;
     let engine = super::open_engine(&args.directory, args.io)?;
+    refuse_to_shadow(&engine, &name)?;
     let partition =
         engine.open_partition(&name).await.with_context(|| format!("opening {name}"))?;
     let first = partition.watermarks().log_end;
@@ -39,6 +40,23 @@ pub(crate) async fn run(args: &LogAppendArgs, json: bool) -> anyhow::Result<Outc
         println!("{name}: {records} records, offsets {first} to {next} (exclusive)");
     }
     Ok(Outcome::Done)
+}
+
+/// A partition whose checkpoint is lost has lost its name, too: a new one of that name would hide its records.
+fn refuse_to_shadow(engine: &Engine, name: &PartitionName) -> anyhow::Result<()> {
+    let set_aside = &engine.report().set_aside;
+    if engine.find(name).is_some() || set_aside.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = set_aside
+        .iter()
+        .map(|set_aside| format!("{}: {:?}", set_aside.path.display(), set_aside.reason))
+        .collect();
+    bail!(Refusal(format!(
+        "{name} is not known, and may be among what could not be opened; restore that from a copy, or move \
+         it away to start {name} anew: {}",
+        list.join("; ")
+    )))
 }
 
 async fn append_lines(
