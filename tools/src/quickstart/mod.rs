@@ -229,13 +229,13 @@ fn request(name: &str, partitions: u32) -> CreateStreamRequest {
     CreateStreamRequest { name: name.to_owned(), partitions, ..CreateStreamRequest::default() }
 }
 
-/// Stays up until interrupted.
+/// Stays up until interrupted. Says so on standard error, so that `--json` still prints one object.
 async fn hold(cluster: &Cluster, directory: &Path) -> anyhow::Result<()> {
-    println!("Holding. Directory: {}.", directory.display());
+    eprintln!("Holding. Directory: {}.", directory.display());
     for (name, url) in cluster.admin_urls() {
-        println!("  {name}: {url}");
+        eprintln!("  {name}: {url}");
     }
-    println!("  {NODES} nodes take records; interrupt to stop.");
+    eprintln!("  {NODES} nodes take records; interrupt to stop.");
     tokio::signal::ctrl_c().await.context("waiting for an interrupt")
 }
 
