@@ -68,7 +68,7 @@ fn on_threads() -> anyhow::Result<tokio::runtime::Runtime> {
 /// in the quorum status. Quickstart stops voters itself and says so.
 fn start_tracing(cli: &Cli) {
     let default = match cli.command {
-        Command::Quickstart(_) => "error,openraft=off",
+        Command::Quickstart(_) => "error,palisade_engine=warn,openraft=off",
         _ => "warn,openraft=off",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("PALISADE_LOG")
