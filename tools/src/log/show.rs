@@ -93,12 +93,24 @@ fn to_json(partition: &PartitionContents) -> Value {
                     })
                 })
                 .collect();
+            let files: Vec<Value> = checkpoint
+                .closed
+                .iter()
+                .map(|closed| {
+                    json!({
+                        "segment": closed.segment.to_string(),
+                        "offset": closed.base_offset.0, "offset_end": closed.end_offset.0,
+                        "bytes": closed.end_position.0,
+                    })
+                })
+                .collect();
             json!({
                 "partition": name.to_string(), "path": path, "clean": checkpoint.clean,
                 "log_start": checkpoint.log_start.0, "log_end": checkpoint.next_offset.0,
                 "committed": checkpoint.committed.0, "segments": segments_of(checkpoint),
                 "promise": checkpoint.promise.to_string(),
                 "loss_generation": checkpoint.loss_generation, "quarantined": quarantined,
+                "closed_segments": files,
             })
         }
         (Err(error), _) => json!({ "path": path, "error": error.to_string() }),
