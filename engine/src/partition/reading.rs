@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use super::admission::LIMIT_RETRY_AFTER;
 use super::log::{LogState, PartitionLog, Phase, WrittenSegment};
 use super::read::{Read, ReadAnswer, ReadError, Wait};
-use super::read_segments::OpenSegment;
+use super::read_segments::{OpenSegment, SegmentHold};
 use crate::format::{ClosedSegment, StoredBatch};
-use crate::id::Offset;
+use crate::id::{Offset, SegmentId};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError, OpenMode};
 use crate::segment::{
@@ -32,12 +32,14 @@ struct Source<D: Disk> {
     reader: SegmentReader<D>,
     cursor: SegmentCursor,
     end: SegmentEnd,
+    /// Keeps the file from being recycled while it is read.
+    _hold: SegmentHold,
 }
 
 /// Which segment holds an offset.
 enum Holder<D: Disk> {
-    Closed(ClosedSegment),
-    Written { source: Option<Source<D>>, segment: crate::id::SegmentId },
+    Closed { closed: ClosedSegment, hold: SegmentHold },
+    Written { source: Option<Source<D>>, segment: SegmentId, hold: SegmentHold },
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -222,8 +224,8 @@ impl<D: Disk> PartitionLog<D> {
             self.holder_of(&state, offset)
         };
         match holder {
-            Holder::Closed(closed) => {
-                let open = self.open_closed(closed).await?;
+            Holder::Closed { closed, hold } => {
+                let open = self.open_closed(closed, hold).await?;
                 let cursor = match open.index.locate(offset) {
                     Some(entry) => SegmentCursor::from(entry),
                     None => SegmentCursor::first(closed.base_offset),
@@ -233,10 +235,11 @@ impl<D: Disk> PartitionLog<D> {
                     position: closed.end_position,
                     offset: closed.end_offset.min(committed),
                 };
-                Ok(Source { reader: open.reader.clone(), cursor, end })
+                let (reader, hold) = (open.reader.clone(), open.hold.clone());
+                Ok(Source { reader, cursor, end, _hold: hold })
             }
             Holder::Written { source: Some(source), .. } => Ok(source),
-            Holder::Written { source: None, segment } => {
+            Holder::Written { source: None, segment, hold } => {
                 // Opened by nobody in this run so far: the log is idle.
                 let path = segment_path(&self.directory, segment);
                 let file = self.open_for_reading(&path).await?;
@@ -245,7 +248,8 @@ impl<D: Disk> PartitionLog<D> {
                 let written = state.active.iter().chain(&state.retiring);
                 let written =
                     written.into_iter().find(|written| written.writer.segment() == segment);
-                let source = written.map(|written| written_source(&state, written, reader, offset));
+                let source =
+                    written.map(|written| written_source(&state, written, reader, offset, hold));
                 source.ok_or(ReadError::Busy { retry_after: LIMIT_RETRY_AFTER })
             }
         }
@@ -254,20 +258,26 @@ impl<D: Disk> PartitionLog<D> {
     fn holder_of(&self, state: &LogState<D>, offset: Offset) -> Holder<D> {
         let place = state.closed.partition_point(|closed| closed.end_offset <= offset);
         if let Some(closed) = state.closed.get(place) {
-            return Holder::Closed(*closed);
+            let hold = self.read_segments.hold(closed.segment);
+            return Holder::Closed { closed: *closed, hold };
         }
         let holds = |written: &&WrittenSegment<D>| written.writer.point().offset > offset;
         let written = state.retiring.as_ref().filter(holds).or(state.active.as_ref());
         let written = written.expect("what is committed lies in some segment");
         let segment = written.writer.segment();
+        let hold = self.read_segments.hold(segment);
         let source = written.file.clone().map(|file| {
             let reader = SegmentReader::new(self.context.disk.clone(), file, segment);
-            written_source(state, written, reader, offset)
+            written_source(state, written, reader, offset, hold.clone())
         });
-        Holder::Written { source, segment }
+        Holder::Written { source, segment, hold }
     }
 
-    async fn open_closed(&self, closed: ClosedSegment) -> Result<Rc<OpenSegment<D>>, ReadError> {
+    async fn open_closed(
+        &self,
+        closed: ClosedSegment,
+        hold: SegmentHold,
+    ) -> Result<Rc<OpenSegment<D>>, ReadError> {
         if let Some(open) = self.read_segments.find(&closed) {
             return Ok(open);
         }
@@ -275,8 +285,11 @@ impl<D: Disk> PartitionLog<D> {
         let file = self.open_for_reading(&path).await?;
         let index = load_index(&self.context.disk, &file, &closed).await.map_err(scan_error)?;
         let reader = SegmentReader::new(self.context.disk.clone(), file, closed.segment);
-        let open = Rc::new(OpenSegment { closed, reader, index });
-        self.read_segments.keep(open.clone());
+        let open = Rc::new(OpenSegment { hold, closed, reader, index });
+        // A segment that was dropped meanwhile is not kept open: nobody would forget it again.
+        if self.state.borrow().closed.contains(&closed) {
+            self.read_segments.keep(open.clone());
+        }
         Ok(open)
     }
 
@@ -350,6 +363,7 @@ fn written_source<D: Disk>(
     written: &WrittenSegment<D>,
     reader: SegmentReader<D>,
     offset: Offset,
+    hold: SegmentHold,
 ) -> Source<D> {
     let cursor = match written.writer.index().locate(offset) {
         Some(entry) => SegmentCursor::from(entry),
@@ -359,7 +373,7 @@ fn written_source<D: Disk>(
         position: written.durable.position,
         offset: written.durable.offset.min(state.watermarks.committed),
     };
-    Source { reader, cursor, end }
+    Source { reader, cursor, end, _hold: hold }
 }
 
 fn answer<D: Disk>(state: &LogState<D>, batches: Vec<StoredBatch>, next: Offset) -> ReadAnswer {
