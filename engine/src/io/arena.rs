@@ -81,6 +81,21 @@ impl Arena {
         self.collect_returned().count() as usize * BLOCK_BYTES
     }
 
+    /// The bytes of extents marked by [`SharedExtent::mark_lent`] that somebody still holds.
+    #[must_use]
+    pub fn lent_bytes(&self) -> usize {
+        self.region.lent_bytes()
+    }
+
+    /// Tells whether `bytes` lie in this arena.
+    #[must_use]
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        let start = self.region.start().addr().get();
+        let arena = start..start + self.region.length_bytes();
+        let bytes = bytes.as_ptr_range();
+        arena.contains(&bytes.start.addr()) && bytes.end.addr() <= arena.end
+    }
+
     /// The memory itself, to register it with a ring.
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
@@ -198,6 +213,12 @@ impl SharedExtent {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
+    }
+
+    /// Notes that a reader, who may keep it for as long as it likes, is given part of the extent. It counts in
+    /// [`Arena::lent_bytes`] until nobody holds it.
+    pub fn mark_lent(&self) {
+        self.hold.mark_lent();
     }
 
     /// The same memory as [`Bytes`], without a copy; it keeps the extent lent out. Allocates the owner that

@@ -13,8 +13,11 @@ use memmap2::MmapMut;
 
 use crate::id::BLOCK_BYTES;
 
-/// More holders than this of one run is a leak; it leaves room so that no race can wrap the count.
-const HOLDERS_MAX: u32 = u32::MAX / 2;
+/// Set beside the count of a run's holders once a reader was given part of it; gone with the last holder.
+const LENT: u32 = 1 << 31;
+
+/// More holders than this of one run is a leak; it leaves room so that no race can reach [`LENT`].
+const HOLDERS_MAX: u32 = LENT / 2;
 
 /// A run of blocks, by first block and count.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct Region {
     length_bytes: usize,
     /// By first block of a lent run: how many hold it.
     holders: Box<[AtomicU32]>,
+    /// The blocks of runs marked [`LENT`].
+    lent_blocks: AtomicU32,
     /// Runs to be given back. Every run in it has a block of its own, so one slot a block is always enough.
     returned: ArrayQueue<Run>,
     /// Owns the map; only `start` is used to reach into it.
@@ -52,6 +57,7 @@ impl Region {
             start,
             length_bytes,
             holders: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            lent_blocks: AtomicU32::new(0),
             returned: ArrayQueue::new(blocks as usize),
             _map: map,
         })
@@ -65,6 +71,11 @@ impl Region {
     /// The size of the map.
     pub(crate) fn length_bytes(&self) -> usize {
         self.length_bytes
+    }
+
+    /// The bytes of runs that readers were given and that are still held.
+    pub(super) fn lent_bytes(&self) -> usize {
+        self.lent_blocks.load(Ordering::Relaxed) as usize * BLOCK_BYTES
     }
 
     /// Takes one run that came home.
@@ -144,6 +155,16 @@ impl Hold {
         self.region.give_back(rest);
     }
 
+    /// Notes that a reader is given part of the run: it counts as lent until the last claim drops.
+    pub(super) fn mark_lent(&self) {
+        if self.holders().load(Ordering::Relaxed) & LENT != 0 {
+            return;
+        }
+        if self.holders().fetch_or(LENT, Ordering::Relaxed) & LENT == 0 {
+            self.region.lent_blocks.fetch_add(self.run.blocks, Ordering::Relaxed);
+        }
+    }
+
     fn pointer_to(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end, "a range runs forward");
         assert!(range.end <= self.capacity_bytes(), "a range ends inside its run");
@@ -161,7 +182,7 @@ impl Hold {
 
 impl Clone for Hold {
     fn clone(&self) -> Hold {
-        let before = self.holders().fetch_add(1, Ordering::Relaxed);
+        let before = self.holders().fetch_add(1, Ordering::Relaxed) & !LENT;
         assert!(before < HOLDERS_MAX, "an extent is held {before} times");
         Hold { region: Arc::clone(&self.region), run: self.run }
     }
@@ -171,8 +192,14 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // Release, and Acquire for the last one: what any holder did with the bytes comes before the next
         // owner's writes. The queue carries that order on to the arena's thread.
-        if self.holders().fetch_sub(1, Ordering::Release) == 1 {
+        let before = self.holders().fetch_sub(1, Ordering::Release);
+        if before & !LENT == 1 {
             fence(Ordering::Acquire);
+            if before & LENT != 0 {
+                // Nobody else reaches the count of a run without a claim on it.
+                self.holders().store(0, Ordering::Relaxed);
+                self.region.lent_blocks.fetch_sub(self.run.blocks, Ordering::Relaxed);
+            }
             self.region.give_back(self.run);
         }
     }

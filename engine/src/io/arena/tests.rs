@@ -74,6 +74,30 @@ fn frozen_bytes_outlive_the_arena() {
 }
 
 #[test]
+fn lent_extent_counts_until_nobody_holds_it() {
+    let arena = Arena::new(8 * BLOCK_BYTES);
+    let kept = arena.allocate(2 * BLOCK_BYTES).unwrap().freeze();
+    let given = arena.allocate(3 * BLOCK_BYTES).unwrap().freeze();
+    assert_eq!(arena.lent_bytes(), 0);
+
+    given.mark_lent();
+    given.mark_lent();
+    let reader = given.slice(0..1).into_bytes();
+    drop(given);
+
+    assert_eq!(arena.lent_bytes(), 3 * BLOCK_BYTES);
+    assert!(arena.contains(&reader));
+    assert!(arena.contains(kept.as_slice()));
+    assert!(!arena.contains(&[0; 3]));
+    std::thread::spawn(move || drop(reader)).join().unwrap();
+    assert_eq!(arena.lent_bytes(), 0);
+    drop(kept);
+    let again = arena.allocate(8 * BLOCK_BYTES).unwrap();
+    assert_eq!(again.len(), arena.capacity_bytes());
+    assert_eq!(arena.lent_bytes(), 0);
+}
+
+#[test]
 fn extent_over_the_limit_is_refused() {
     let arena = Arena::new(2 * EXTENT_BYTES_MAX);
 
