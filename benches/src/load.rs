@@ -251,7 +251,7 @@ pub async fn append_alone(partition: Partition, batch: RecordBatch, count: u64) 
 /// Waits on whatever runtime polls this: a read at the end of the log that gives up after `length`.
 async fn wait_for(partition: &Partition, length: Duration) {
     let from = partition.watermarks().committed;
-    let read = Read { from, bytes_max: 1, wait: Wait::UpTo(length) };
+    let read = Read { bytes_max: 1, wait: Wait::UpTo(length), ..Read::from(from) };
     // Its answer does not matter, only that it took its time.
     drop(partition.read(read).await);
 }
@@ -275,7 +275,7 @@ pub struct ScanWork {
 pub async fn scan(partition: Partition, work: ScanWork) -> u64 {
     let (mut from, mut bytes) = (work.from, 0);
     while from < work.end {
-        let read = Read { from, bytes_max: work.bytes_max, wait: Wait::No };
+        let read = Read { bytes_max: work.bytes_max, ..Read::from(from) };
         let answer = partition.read(read).await.expect("a read of what was committed");
         assert!(answer.next_offset > from, "a read below the committed end made no progress");
         bytes += answer.batches.iter().map(|batch| batch.bytes().len() as u64).sum::<u64>();

@@ -149,7 +149,7 @@ impl<'a> Workload<'a> {
     async fn read(&mut self) {
         let watermarks = self.partition.watermarks();
         let from = self.draw_offset(watermarks.log_start, watermarks.committed);
-        let read = Read { from, bytes_max: 16 << 10, wait: Wait::No };
+        let read = Read { bytes_max: 16 << 10, ..Read::from(from) };
         match self.partition.read(read).await {
             Ok(answer) => {
                 assert!(answer.next_offset <= answer.watermarks.committed, "served too early");
@@ -238,7 +238,7 @@ impl<'a> Workload<'a> {
         self.runtime.spawn(Box::pin(async move {
             let mut next = partition.watermarks().log_start;
             loop {
-                let read = Read { from: next, bytes_max: 16 << 10, wait: Wait::Forever };
+                let read = Read { bytes_max: 16 << 10, wait: Wait::Forever, ..Read::from(next) };
                 match partition.read(read).await {
                     _ if is_over.get() => return,
                     Ok(answer) => {

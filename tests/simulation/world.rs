@@ -236,7 +236,7 @@ pub(crate) async fn read_all(partition: &Partition) -> Result<Found, ReadError> 
     let mut found = Found { log_start: log_start.0, ..Found::default() };
     let mut from = log_start;
     loop {
-        let answer = partition.read(Read { from, bytes_max: READ_BYTES, wait: Wait::No }).await?;
+        let answer = partition.read(Read { bytes_max: READ_BYTES, ..Read::from(from) }).await?;
         for batch in &answer.batches {
             found.batches.push(FoundBatch {
                 base_offset: batch.base_offset().0,

@@ -47,6 +47,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets whether reads from disk that do not say otherwise compare the checksums of payloads.
+    #[must_use]
+    pub fn verify_payloads(mut self, verify_payloads: bool) -> EngineBuilder {
+        self.config.verify_payloads = verify_payloads;
+        self
+    }
+
     /// Sets how partitions that are created without settings of their own are stored.
     #[must_use]
     pub fn settings(mut self, settings: PartitionSettings) -> EngineBuilder {

@@ -42,6 +42,9 @@ pub struct EngineConfig {
     pub arena_bytes: usize,
     /// The limits of one shard.
     pub limits: ShardLimits,
+    /// Whether reads from disk that do not say otherwise compare the checksums of payloads. Those of headers are
+    /// compared always; see [`Verification`](crate::partition::Verification) for what is given up.
+    pub verify_payloads: bool,
     /// The settings of partitions that are created without their own.
     pub settings: PartitionSettings,
     /// The cluster; `None` for a standalone engine that grants itself every partition.
@@ -64,6 +67,7 @@ impl EngineConfig {
             io: IoChoice::default(),
             arena_bytes: 64 << 20,
             limits: ShardLimits::default(),
+            verify_payloads: true,
             settings: PartitionSettings::default(),
             coordinator: None,
             storage: None,

@@ -91,6 +91,10 @@ pub struct ShardMetrics {
     pub tail_reads: u64,
     /// Reads that went to the disk.
     pub cold_reads: u64,
+    /// Answers out of what was read ahead of a scan; one read may take several.
+    pub ahead_reads: u64,
+    /// Answers in copies, because readers hold their share of the arena.
+    pub copied_reads: u64,
     /// Partitions stopped by a device error.
     pub stopped: u64,
     /// Appends refused for lack of room.
@@ -134,6 +138,8 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         checkpoints: log.checkpoints.get(),
         tail_reads: log.tail_reads.get(),
         cold_reads: log.cold_reads.get(),
+        ahead_reads: log.ahead_reads.get(),
+        copied_reads: log.copied_reads.get(),
         stopped: log.stopped.get(),
         disk_full: log.disk_full.get(),
         turns: counters.turns.get(),

@@ -14,8 +14,10 @@ use crate::id::{Epoch, Offset, PartitionId, PartitionName};
 use crate::io::clock::WallTime;
 use crate::io::disk::DiskError;
 use crate::partition::{
-    AppendError, AppendOptions, ChangeError, Read, ReadAnswer, ReadError, Watermarks,
+    AppendError, AppendOptions, ChangeError, Read, ReadAnswer, ReadError, UncheckedAnswer, Wait,
+    Watermarks,
 };
+use crate::segment::PayloadCheck;
 use crate::shard::{Change, PartitionRecord, Request, Sent};
 
 /// How long a caller that met a full mailbox should wait: a few turns of a busy shard.
@@ -95,9 +97,27 @@ impl Partition {
     ///
     /// [`ReadError`]; after [`ReadError::BelowLogStart`] and [`ReadError::Corrupt`] go on at the offset named.
     pub async fn read(&self, read: Read) -> Result<ReadAnswer, ReadError> {
+        // Payloads are compared here, on the caller's thread, rather than on the shard, where appends would wait.
+        let read_once = self.ask_to_read(read, PayloadCheck::Later).await?;
+        if !read.verification.checks_payloads(self.engine.config.verify_payloads) {
+            return Ok(read_once.answer);
+        }
+        if let Some(answer) = read_once.check() {
+            return Ok(answer);
+        }
+        // The very first batch is damaged. The shard reads it from the disk once more, and says where.
+        let again = Read { wait: Wait::No, ..read };
+        Ok(self.ask_to_read(again, PayloadCheck::Now).await?.answer)
+    }
+
+    async fn ask_to_read(
+        &self,
+        read: Read,
+        payloads: PayloadCheck,
+    ) -> Result<UncheckedAnswer, ReadError> {
         let (reply, answer) = oneshot::channel();
         let slot = self.record.slot;
-        match self.shard.send(Request::Read { slot, read, reply }) {
+        match self.shard.send(Request::Read { slot, read, payloads, reply }) {
             Sent::Taken => answer.await.unwrap_or(Err(ReadError::Closed)),
             Sent::Full => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
         }

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use super::partition::Partition;
 use crate::format::StoredBatch;
 use crate::id::Offset;
-use crate::partition::{Read, ReadError, Wait};
+use crate::partition::{Read, ReadError, Verification, Wait};
 
 /// Asks the shard for this much at a time.
-const READ_AHEAD_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Hands out the batches of a partition in order, each once.
 #[derive(Debug)]
@@ -16,12 +16,21 @@ pub struct Reader {
     partition: Partition,
     next_offset: Offset,
     wait: Wait,
+    verification: Verification,
     ready: VecDeque<StoredBatch>,
 }
 
 impl Reader {
     pub(super) fn new(partition: Partition, from: Offset) -> Reader {
-        Reader { partition, next_offset: from, wait: Wait::No, ready: VecDeque::new() }
+        let (wait, verification) = (Wait::No, Verification::AsConfigured);
+        Reader { partition, next_offset: from, wait, verification, ready: VecDeque::new() }
+    }
+
+    /// Sets what is compared of batches that come from the disk.
+    #[must_use]
+    pub fn verification(mut self, verification: Verification) -> Reader {
+        self.verification = verification;
+        self
     }
 
     /// Waits at the end of the committed log for more, instead of ending there.
@@ -49,8 +58,12 @@ impl Reader {
     /// After an error the reader stands where it stood; [`seek`](Reader::seek) to go elsewhere.
     pub async fn next(&mut self) -> Option<Result<StoredBatch, ReadError>> {
         if self.ready.is_empty() {
-            let read =
-                Read { from: self.next_offset, bytes_max: READ_AHEAD_BYTES, wait: self.wait };
+            let read = Read {
+                from: self.next_offset,
+                bytes_max: READ_BYTES,
+                wait: self.wait,
+                verification: self.verification,
+            };
             match self.partition.read(read).await {
                 Ok(answer) => {
                     self.next_offset = answer.next_offset;

@@ -50,10 +50,25 @@ impl StoredBatch {
         StoredBatch { bytes, header }
     }
 
+    /// Compares the payload with its checksum: for a batch that was read without that.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError`]: the payload is damaged.
+    pub fn check_payload(&self) -> Result<(), FormatError> {
+        self.header.check_payload(&self.bytes)
+    }
+
     /// The whole batch, header included: what is sent to a replica.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// The same batch in memory of its own: for who keeps it long, and must not hold the log's memory.
+    #[must_use]
+    pub fn copied(&self) -> StoredBatch {
+        StoredBatch { bytes: Bytes::copy_from_slice(&self.bytes), header: self.header }
     }
 
     /// The decoded header.

@@ -9,7 +9,9 @@ use super::walk::{WalkedSegment, segments_of};
 use crate::format::{Checkpoint, StoredBatch};
 use crate::id::{Offset, PartitionName};
 use crate::io::disk::{Disk, DiskFile, OpenMode};
-use crate::segment::{SegmentCursor, SegmentRead, SegmentReader, load_index, open_segment};
+use crate::segment::{
+    PayloadCheck, SegmentCursor, SegmentRead, SegmentReader, Sharing, load_index, open_segment,
+};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -108,8 +110,15 @@ async fn read_segment<D: Disk>(
         cursor = entry.into();
     }
     let reader = SegmentReader::new(disk.clone(), file, segment.segment);
-    let mut read =
-        SegmentRead { from, cursor, end: segment.end, bytes_max: READ_BYTES, markers: false };
+    let mut read = SegmentRead {
+        from,
+        cursor,
+        end: segment.end,
+        bytes_max: READ_BYTES,
+        markers: false,
+        payloads: PayloadCheck::Now,
+        sharing: Sharing::Lend,
+    };
     loop {
         let answer = reader.read(read).await?;
         for batch in &answer.batches {

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 
+use super::cold_lane::{ColdLane, LaneLimits};
 use super::counters::LogCounters;
 use super::gate_state::GateState;
 use super::log::PartitionLog;
+use super::read_ahead::ReadAhead;
 use super::settings::ShardLimits;
 use crate::format::{DirectoryMode, Identity};
 use crate::id::SegmentId;
@@ -21,6 +23,7 @@ use crate::io::clock::Clock;
 use crate::io::disk::Disk;
 use crate::io::runtime::Runtime;
 use crate::io::transport::Transport;
+use crate::segment::Sharing;
 
 /// How long a task that needs memory waits before it asks again.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -38,6 +41,8 @@ pub(crate) struct LogContext<D: Disk> {
     pub(crate) appends_in_flight: Cell<usize>,
     pub(crate) reads_in_flight: Cell<usize>,
     pub(crate) readers_waiting: Cell<usize>,
+    pub(super) cold_lane: Rc<ColdLane>,
+    pub(super) read_ahead: Rc<ReadAhead>,
     waker: Arc<AtomicWaker>,
     random: RefCell<fastrand::Rng>,
     dirty: RefCell<VecDeque<Rc<PartitionLog<D>>>>,
@@ -58,7 +63,15 @@ impl<D: Disk> LogContext<D> {
         waker: Arc<AtomicWaker>,
         seed: u64,
     ) -> Rc<LogContext<D>> {
+        let arena_bytes = environment.disk.arena().capacity_bytes();
+        let lane = LaneLimits::of(&limits, arena_bytes);
         Rc::new(LogContext {
+            cold_lane: ColdLane::new(lane, environment.clock.clone(), counters.clone()),
+            read_ahead: ReadAhead::new(
+                limits.read_ahead_bytes_max,
+                arena_bytes,
+                environment.clock.clone(),
+            ),
             disk: environment.disk.clone(),
             runtime: environment.runtime.clone(),
             clock: environment.clock.clone(),
@@ -105,16 +118,28 @@ impl<D: Disk> LogContext<D> {
         !self.dirty.borrow().is_empty()
     }
 
-    /// Lends memory for writing, taking it from tail readers if there is no other.
+    /// Lends memory for writing, taking it from what was read ahead and then from tail readers if there is no
+    /// other.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<Extent> {
         loop {
             if let Some(extent) = self.disk.arena().allocate(bytes) {
                 return Some(extent);
             }
-            if !self.evict_oldest() {
+            if !self.read_ahead.evict_oldest() && !self.evict_oldest() {
                 return None;
             }
         }
+    }
+
+    /// Whose memory the next answer to a reader comes in: the arena's, until readers hold their share of it.
+    pub(super) fn sharing(&self) -> Sharing {
+        let arena = self.disk.arena();
+        let lent_max = arena.capacity_bytes() / 100 * self.limits.lent_percent_max;
+        if arena.lent_bytes() < lent_max {
+            return Sharing::Lend;
+        }
+        self.counters.copied_reads.add(1);
+        Sharing::Copy
     }
 
     /// Lends memory, waiting until there is some. For work in the background only.

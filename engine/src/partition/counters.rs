@@ -45,6 +45,10 @@ pub(crate) struct LogCounters {
     pub(crate) checkpoints: Counter,
     pub(crate) tail_reads: Counter,
     pub(crate) cold_reads: Counter,
+    /// Reads answered from what was read ahead.
+    pub(crate) ahead_reads: Counter,
+    /// Reads answered with copies, because readers hold their share of the arena.
+    pub(crate) copied_reads: Counter,
     pub(crate) tail_bytes: Counter,
     pub(crate) stopped: Counter,
     pub(crate) disk_full: Counter,

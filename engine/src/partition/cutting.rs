@@ -12,7 +12,7 @@ use super::read::{Read, ReadError};
 use crate::format::{ClosedSegment, GroupHeader, QuarantinedRange, SegmentState};
 use crate::id::{BLOCK_BYTES, Offset, SegmentId};
 use crate::io::disk::{Disk, DiskFile, OpenMode};
-use crate::segment::{SegmentCursor, load_index, segment_path};
+use crate::segment::{PayloadCheck, SegmentCursor, load_index, segment_path};
 
 impl<D: Disk> PartitionLog<D> {
     /// Drops the records from `to` on, durably. Returns the new log end.
@@ -57,9 +57,9 @@ impl<D: Disk> PartitionLog<D> {
     /// A batch is the unit of the log: a cut through one is refused with the places that are possible.
     async fn check_batch_boundary(self: &Rc<Self>, to: Offset) -> Result<(), ChangeError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.read(Read { bytes_max: 1, ..Read::from(to) }, reply);
+        self.read(Read { bytes_max: 1, ..Read::from(to) }, PayloadCheck::Now, reply);
         match answer.await.unwrap_or(Err(ReadError::Closed)) {
-            Ok(answer) => match answer.batches.first() {
+            Ok(read) => match read.answer.batches.first() {
                 Some(batch) if batch.base_offset() < to => Err(ChangeError::OutOfRange {
                     offset: to,
                     start: batch.base_offset(),

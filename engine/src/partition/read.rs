@@ -22,6 +22,32 @@ pub enum Wait {
     Forever,
 }
 
+/// Which checksums a read from disk compares.
+///
+/// Headers of groups and batches are compared always. Without the payloads' checksums a flipped bit in a record is
+/// handed out as if it were sound; for readers that have checksums of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// As the engine is configured: payloads too, unless it says otherwise.
+    #[default]
+    AsConfigured,
+    /// Headers and payloads. Payloads are compared on the thread that takes the answer.
+    Full,
+    /// Headers only.
+    HeadersOnly,
+}
+
+impl Verification {
+    /// Tells whether payloads are to be compared, where `configured` is what the engine says.
+    pub(crate) fn checks_payloads(self, configured: bool) -> bool {
+        match self {
+            Verification::AsConfigured => configured,
+            Verification::Full => true,
+            Verification::HeadersOnly => false,
+        }
+    }
+}
+
 /// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
@@ -31,25 +57,51 @@ pub struct Read {
     pub bytes_max: usize,
     /// What to do at the end.
     pub wait: Wait,
+    /// What is compared of batches that come from the disk.
+    pub verification: Verification,
 }
 
 impl Read {
     /// Reads from `from` without waiting, about 1 MiB.
     #[must_use]
     pub fn from(from: Offset) -> Read {
-        Read { from, bytes_max: 1 << 20, wait: Wait::No }
+        let verification = Verification::AsConfigured;
+        Read { from, bytes_max: 1 << 20, wait: Wait::No, verification }
     }
 }
 
 /// Committed batches in order, without gaps.
 #[derive(Clone, Debug)]
 pub struct ReadAnswer {
-    /// Whole batches, sharing memory with the log; the first may start below the offset asked for.
+    /// Whole batches; the first may start below the offset asked for. They share the memory of the log until
+    /// readers hold their share of it ([`ShardLimits::lent_percent_max`](super::ShardLimits::lent_percent_max)),
+    /// and are copies then.
     pub batches: Vec<StoredBatch>,
     /// Where to go on.
     pub next_offset: Offset,
     /// The watermarks when the answer was made.
     pub watermarks: Watermarks,
+}
+
+/// What a shard answers: the payloads of the first `unchecked` batches are still to be compared.
+#[derive(Clone, Debug)]
+pub(crate) struct UncheckedAnswer {
+    pub(crate) answer: ReadAnswer,
+    pub(crate) unchecked: usize,
+}
+
+impl UncheckedAnswer {
+    /// Compares the payloads, and keeps what lies before the first damaged one. `None` when that is nothing.
+    pub(crate) fn check(mut self) -> Option<ReadAnswer> {
+        let unchecked = &self.answer.batches[..self.unchecked];
+        let damaged = unchecked.iter().position(|batch| batch.check_payload().is_err());
+        if let Some(damaged) = damaged {
+            self.answer.next_offset = self.answer.batches[damaged].base_offset();
+            self.answer.batches.truncate(damaged);
+            return (damaged > 0).then_some(self.answer);
+        }
+        Some(self.answer)
+    }
 }
 
 /// Why a read has no answer.

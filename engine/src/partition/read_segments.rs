@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
+use super::scans::Scans;
 use crate::format::ClosedSegment;
 use crate::id::SegmentId;
 use crate::io::disk::Disk;
@@ -22,7 +23,7 @@ pub(super) struct OpenSegment<D: Disk> {
     pub(super) hold: SegmentHold,
     pub(super) closed: ClosedSegment,
     pub(super) reader: SegmentReader<D>,
-    pub(super) index: SparseIndex,
+    pub(super) index: Arc<SparseIndex>,
 }
 
 /// The open ones of one partition.
@@ -30,6 +31,8 @@ pub(super) struct OpenSegment<D: Disk> {
 pub(super) struct ReadSegments<D: Disk> {
     open: RefCell<Vec<std::rc::Rc<OpenSegment<D>>>>,
     open_max: usize,
+    /// Who reads in order.
+    pub(super) scans: Scans,
     /// Claims given out; the dead ones go with the next claim.
     held: RefCell<Vec<(SegmentId, Weak<SegmentId>)>>,
 }
@@ -39,6 +42,7 @@ impl<D: Disk> ReadSegments<D> {
         ReadSegments {
             open: RefCell::default(),
             open_max: open_max.max(1),
+            scans: Scans::default(),
             held: RefCell::default(),
         }
     }
@@ -86,11 +90,13 @@ impl<D: Disk> ReadSegments<D> {
     /// Lets go of a segment that is removed or cut.
     pub(super) fn forget(&self, segment: SegmentId) {
         self.open.borrow_mut().retain(|other| other.closed.segment != segment);
+        self.scans.forget(segment);
     }
 
     /// Lets go of all.
     pub(super) fn clear(&self) {
         self.open.borrow_mut().clear();
+        self.scans.clear();
     }
 }
 

@@ -79,8 +79,18 @@ pub struct ShardLimits {
     pub gathered_bytes_max: usize,
     /// Bytes of written groups kept in memory for tail readers, over all partitions of the shard.
     pub tail_bytes_max: usize,
-    /// Reads from disk under way.
+    /// Reads that wait for the disk, the ones in flight included.
     pub reads_in_flight_max: usize,
+    /// Operations of reads in flight on the disk.
+    pub cold_reads_in_flight_max: usize,
+    /// Their bytes, at most an eighth of the arena.
+    pub cold_bytes_in_flight_max: usize,
+    /// Their bytes while there are appends: what is in flight stands before an append at the device.
+    pub cold_bytes_beside_appends_max: usize,
+    /// Bytes read ahead of readers that read in order, over all partitions; at most an eighth of the arena.
+    pub read_ahead_bytes_max: usize,
+    /// The share of the arena that readers may hold, in percent. Beyond it they are given copies.
+    pub lent_percent_max: usize,
     /// Readers waiting at the tail.
     pub readers_waiting_max: usize,
     /// Closed segments of one partition held open for reading.
@@ -95,6 +105,11 @@ impl Default for ShardLimits {
             gathered_bytes_max: 2 * BATCH_BYTES_MAX,
             tail_bytes_max: 24 << 20,
             reads_in_flight_max: 64,
+            cold_reads_in_flight_max: 32,
+            cold_bytes_in_flight_max: 4 << 20,
+            cold_bytes_beside_appends_max: 512 << 10,
+            read_ahead_bytes_max: 8 << 20,
+            lent_percent_max: 60,
             readers_waiting_max: 16_384,
             open_segments_max: 4,
         }

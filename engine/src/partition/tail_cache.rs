@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::format::{GROUP_HEADER_BYTES, StoredBatch};
 use crate::id::Offset;
 use crate::io::arena::SharedExtent;
+use crate::segment::Sharing;
 
 /// One framed group.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ struct CachedGroup {
     next_offset: Offset,
     /// Header and batches, without the padding.
     bytes: Bytes,
+    /// The memory of `bytes`, to note that readers have it.
+    extent: SharedExtent,
 }
 
 /// The run of groups in memory.
@@ -49,8 +52,8 @@ impl TailCache {
         if let Some(last) = self.groups.back() {
             assert!(last.next_offset == base_offset, "groups in memory follow each other");
         }
-        let bytes = extent.into_bytes().slice(..filled);
-        self.groups.push_back(CachedGroup { base_offset, next_offset, bytes });
+        let bytes = extent.clone().into_bytes().slice(..filled);
+        self.groups.push_back(CachedGroup { base_offset, next_offset, bytes, extent });
     }
 
     /// Lets go of the oldest group.
@@ -70,7 +73,13 @@ impl TailCache {
 
     /// Collects batches of records from the one that holds `from` up to `end`, at most `bytes_max` but at
     /// least one. `from` must be at or above [`start`](Self::start).
-    pub(super) fn read(&self, from: Offset, end: Offset, bytes_max: usize) -> CachedRead {
+    pub(super) fn read(
+        &self,
+        from: Offset,
+        end: Offset,
+        bytes_max: usize,
+        sharing: Sharing,
+    ) -> CachedRead {
         let mut read = CachedRead::default();
         let first = self.groups.partition_point(|group| group.next_offset <= from);
         for group in self.groups.range(first..) {
@@ -91,7 +100,13 @@ impl TailCache {
                     return read;
                 }
                 read.bytes += batch.bytes().len();
-                read.batches.push(batch);
+                read.batches.push(match sharing {
+                    Sharing::Lend => batch,
+                    Sharing::Copy => batch.copied(),
+                });
+                if sharing == Sharing::Lend {
+                    group.extent.mark_lent();
+                }
             }
         }
         read

@@ -27,8 +27,10 @@ pub use index::SparseIndex;
 pub use maker::{
     MakeError, OpenSegmentError, make_segment, open_segment, segment_id_of_name, segment_path,
 };
+pub(crate) use reader::piece_bytes_for;
 pub use reader::{
-    SegmentCursor, SegmentEnd, SegmentRead, SegmentReadAnswer, SegmentReadError, SegmentReader,
+    PayloadCheck, SegmentCursor, SegmentEnd, SegmentRead, SegmentReadAnswer, SegmentReadError,
+    SegmentReader, Sharing,
 };
 pub use scan::{CorruptRange, ScanError, ScanRange, ScanReport, Tail, scan_segment};
 pub use survey::{DurableClaim, durable_claim};

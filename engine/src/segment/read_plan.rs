@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::group_walk::{FoundGroup, GroupBatches, find_group};
-use super::reader::{SegmentCursor, SegmentRead};
+use super::reader::{PayloadCheck, SegmentCursor, SegmentRead};
 use crate::format::{BatchHeader, BatchKind, FormatError};
 use crate::id::{Offset, Position, SegmentId};
 
@@ -116,10 +116,12 @@ impl ReadPlanner<'_> {
             if !self.wants(plan, &batch) {
                 continue;
             }
-            if batch.next_offset() > self.read.end.offset || plan.bytes >= self.read.bytes_max {
+            let exceeds = plan.bytes + batch.total_bytes() > self.read.bytes_max;
+            if batch.next_offset() > self.read.end.offset || (exceeds && !plan.batches.is_empty()) {
                 return false;
             }
-            if batch.check_payload(&group[range.clone()]).is_err() {
+            let is_checked_now = self.read.payloads == PayloadCheck::Now;
+            if is_checked_now && batch.check_payload(&group[range.clone()]).is_err() {
                 plan.stop = damaged(start.plus(range.end as u64), batch.next_offset());
                 return false;
             }

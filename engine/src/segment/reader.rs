@@ -6,13 +6,15 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use bytes::Bytes;
+
 use super::read_plan::{PlanStop, ReadPlan, ReadPlanner};
 use super::scan::ScanError;
 use super::survey::{SurveyDepth, survey};
 use super::window::Window;
 use crate::format::{FIRST_GROUP_POSITION, FormatError, IndexEntry, SegmentPoint, StoredBatch};
 use crate::id::{BLOCK_BYTES, Offset, Position, SegmentId};
-use crate::io::arena::Extent;
+use crate::io::arena::{Extent, SharedExtent};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError, DiskFile};
 
@@ -54,6 +56,26 @@ pub struct SegmentEnd {
     pub offset: Offset,
 }
 
+/// When the checksums of payloads are compared. Those of headers always are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PayloadCheck {
+    /// While reading.
+    #[default]
+    Now,
+    /// By whoever takes the batches, or not at all.
+    Later,
+}
+
+/// Whose memory batches are handed out in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The arena's, without a copy; it counts as lent until the last reader lets go.
+    #[default]
+    Lend,
+    /// Copies on the heap: the arena has lent as much as it may.
+    Copy,
+}
+
 /// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRead {
@@ -63,10 +85,14 @@ pub struct SegmentRead {
     pub cursor: SegmentCursor,
     /// Where to end.
     pub end: SegmentEnd,
-    /// Reading ends with the batch that reaches this many bytes; one batch is always read.
+    /// Reading ends before the batch that would exceed this; one batch is always read.
     pub bytes_max: usize,
     /// Whether markers are read, too. A damaged one is `Corrupt` with an empty range of records.
     pub markers: bool,
+    /// When payloads are checked.
+    pub payloads: PayloadCheck,
+    /// Whose memory the batches come in.
+    pub sharing: Sharing,
 }
 
 /// What was read.
@@ -163,7 +189,7 @@ impl<D: Disk> SegmentReader<D> {
             };
             let plan = planner.plan(cursor, read.from);
             if !plan.batches.is_empty() || matches!(plan.stop, PlanStop::Done) {
-                return Ok(hand_out(piece, plan));
+                return Ok(hand_out_cut(piece, plan, read.sharing));
             }
             drop(piece);
             let moved = plan.cursor.position > cursor.position;
@@ -182,6 +208,22 @@ impl<D: Disk> SegmentReader<D> {
         }
     }
 
+    /// Reads from a piece of the file that is in memory already and starts at `piece_start`, in which
+    /// `read.cursor` lies. `None` when that takes more than the piece, or there is anything wrong with it: the
+    /// file will say.
+    #[must_use]
+    pub fn read_piece_of(
+        &self,
+        read: &SegmentRead,
+        piece: &SharedExtent,
+        piece_start: Position,
+    ) -> Option<SegmentReadAnswer> {
+        let planner =
+            ReadPlanner { segment: self.segment, read, piece: piece.as_slice(), piece_start };
+        let plan = planner.plan(read.cursor, read.from);
+        (!plan.batches.is_empty()).then(|| hand_out(piece, plan, read.sharing))
+    }
+
     /// Finds the first record appended at or after `time`, walking from `cursor`; `None` if there is none
     /// before `end`. What is damaged on the way is passed over: it has no time.
     ///
@@ -196,7 +238,9 @@ impl<D: Disk> SegmentReader<D> {
     ) -> Result<Option<Offset>, SegmentReadError> {
         let bytes_max = READ_BYTES_MIN;
         let from = cursor.offset;
-        let mut read = SegmentRead { from, cursor, end, bytes_max, markers: false };
+        let (payloads, sharing) = (PayloadCheck::Now, Sharing::Copy);
+        let mut read =
+            SegmentRead { from, cursor, end, bytes_max, markers: false, payloads, sharing };
         loop {
             match self.read(read).await {
                 Ok(answer) if answer.batches.is_empty() => return Ok(None),
@@ -281,19 +325,36 @@ impl<D: Disk> SegmentReader<D> {
 }
 
 /// Room for what is asked and for the groups walked over to get there.
-fn piece_bytes_for(read: &SegmentRead) -> usize {
+pub(crate) fn piece_bytes_for(read: &SegmentRead) -> usize {
     read.bytes_max.saturating_add(READ_BYTES_MIN).clamp(READ_BYTES_MIN, READ_BYTES_MAX)
 }
 
-/// Shares the piece's memory among the batches; what lies behind the last goes back to the arena.
-fn hand_out(mut piece: Extent, plan: ReadPlan) -> SegmentReadAnswer {
+/// Hands the batches of a piece out; what lies behind the last goes back to the arena.
+fn hand_out_cut(mut piece: Extent, plan: ReadPlan, sharing: Sharing) -> SegmentReadAnswer {
+    if let Some((_, last)) = plan.batches.last() {
+        piece.truncate(last.end);
+    }
+    hand_out(&piece.freeze(), plan, sharing)
+}
+
+/// Shares the piece's memory among the batches, or copies them out of it.
+fn hand_out(piece: &SharedExtent, plan: ReadPlan, sharing: Sharing) -> SegmentReadAnswer {
     let ReadPlan { batches, next_offset, cursor, .. } = plan;
-    let Some((_, last)) = batches.last() else {
+    if batches.is_empty() {
         return SegmentReadAnswer { batches: Vec::new(), next_offset, cursor };
+    }
+    let batches = match sharing {
+        Sharing::Lend => {
+            piece.mark_lent();
+            let bytes = piece.clone().into_bytes();
+            let batch = |(header, range)| StoredBatch::from_checked(bytes.slice(range), header);
+            batches.into_iter().map(batch).collect()
+        }
+        Sharing::Copy => {
+            let copy = |range| Bytes::copy_from_slice(&piece.as_slice()[range]);
+            let batch = |(header, range)| StoredBatch::from_checked(copy(range), header);
+            batches.into_iter().map(batch).collect()
+        }
     };
-    piece.truncate(last.end);
-    let piece = piece.freeze().into_bytes();
-    let batch = |(header, range)| StoredBatch::from_checked(piece.slice(range), header);
-    let batches = batches.into_iter().map(batch).collect();
     SegmentReadAnswer { batches, next_offset, cursor }
 }

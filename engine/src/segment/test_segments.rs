@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::closing::close_segment;
-use super::reader::{SegmentCursor, SegmentEnd, SegmentRead, SegmentReadError, SegmentReader};
+use super::reader::{
+    PayloadCheck, SegmentCursor, SegmentEnd, SegmentRead, SegmentReadError, SegmentReader, Sharing,
+};
 use super::scan::{ScanRange, ScanReport, scan_segment};
 use super::writer::{ReservedWrite, SegmentWriter};
 use super::{SparseIndex, make_segment, segment_path};
@@ -183,7 +185,15 @@ impl TestSegment {
     ) -> Result<Vec<StoredBatch>, SegmentReadError> {
         let first = SegmentCursor::first(self.start.offset);
         let cursor = index.locate(from).map_or(first, SegmentCursor::from);
-        let read = SegmentRead { from, cursor, end: self.end(), bytes_max: 3000, markers: false };
+        let read = SegmentRead {
+            from,
+            cursor,
+            end: self.end(),
+            bytes_max: 3000,
+            markers: false,
+            payloads: PayloadCheck::Now,
+            sharing: Sharing::Lend,
+        };
         let reader = self.reader();
         let answer = self.runtime.block_on(reader.read(read))?;
         let last = answer.batches.last();

@@ -1,7 +1,7 @@
 //! Tests of segments on a simulated disk, among them scenarios L1, L3, L4, L24, L30 and L32.
 
 use super::closing::{load_footer, load_index, rebuild_footer};
-use super::reader::{SegmentCursor, SegmentRead};
+use super::reader::{PayloadCheck, SegmentCursor, SegmentRead, Sharing};
 use super::scan::{CorruptRange, ScanRange, Tail};
 use super::survey::{DurableClaim, durable_claim};
 use super::test_segments::{
@@ -71,6 +71,8 @@ fn markers_are_read_only_when_asked_for() {
         end: segment.end(),
         bytes_max: 1 << 20,
         markers: true,
+        payloads: PayloadCheck::Now,
+        sharing: Sharing::Lend,
     };
 
     let with = segment.runtime.block_on(segment.reader().read(read)).unwrap();
@@ -427,8 +429,15 @@ fn reading_ends_where_it_is_told_to() {
     let mut end = segment.end();
     let cursor = SegmentCursor::first(Offset(100));
     let read = |end| {
-        let read =
-            SegmentRead { from: Offset(100), cursor, end, bytes_max: 1 << 20, markers: false };
+        let read = SegmentRead {
+            from: Offset(100),
+            cursor,
+            end,
+            bytes_max: 1 << 20,
+            markers: false,
+            payloads: PayloadCheck::Now,
+            sharing: Sharing::Lend,
+        };
         segment.runtime.block_on(segment.reader().read(read)).unwrap()
     };
 

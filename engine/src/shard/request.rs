@@ -11,8 +11,9 @@ use crate::io::clock::WallTime;
 use crate::io::runtime::LocalFuture;
 use crate::partition::{
     AppendError, AppendOptions, Appended, ChangeError, Grant, GrantError, GrantOutcome,
-    PartitionSpec, Read, ReadAnswer, ReadError,
+    PartitionSpec, Read, ReadError, UncheckedAnswer,
 };
+use crate::segment::PayloadCheck;
 
 use super::record::PartitionRecord;
 use super::report::CreateError;
@@ -53,7 +54,8 @@ pub(crate) enum Request {
     Read {
         slot: Slot,
         read: Read,
-        reply: Reply<ReadAnswer, ReadError>,
+        payloads: PayloadCheck,
+        reply: Reply<UncheckedAnswer, ReadError>,
     },
     OffsetAt {
         slot: Slot,

@@ -309,8 +309,8 @@ impl<D: Disk> LocalShard for Shard<D> {
                 Some(log) => log.append(batch, options, reply),
                 None => drop(reply.send(Err(AppendError::Closed))),
             },
-            Request::Read { slot, read, reply } => match self.log(slot) {
-                Some(log) => log.read(read, reply),
+            Request::Read { slot, read, payloads, reply } => match self.log(slot) {
+                Some(log) => log.read(read, payloads, reply),
                 None => drop(reply.send(Err(ReadError::Closed))),
             },
             Request::OffsetAt { slot, time, reply } => {

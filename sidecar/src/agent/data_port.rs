@@ -293,7 +293,7 @@ async fn read(served: &Served, request: ReadRequest) -> (Response, Vec<Bytes>) {
         wait_ms => Wait::UpTo(Duration::from_millis(u64::from(wait_ms))),
     };
     let from = palisade_engine::id::Offset(request.from);
-    match partition.read(Read { from, bytes_max, wait }).await {
+    match partition.read(Read { bytes_max, wait, ..Read::from(from) }).await {
         Ok(answer) => read_answer(answer, served.state.metadata_age()),
         Err(error) => (Response::Failed(read_failed(error)), Vec::new()),
     }
