@@ -97,29 +97,37 @@ impl Partition {
     ///
     /// [`ReadError`]; after [`ReadError::BelowLogStart`] and [`ReadError::Corrupt`] go on at the offset named.
     pub async fn read(&self, read: Read) -> Result<ReadAnswer, ReadError> {
+        self.finish_read(&mut self.start_read(read)).await
+    }
+
+    /// Sends a read; it is under way before anybody waits for it.
+    pub(super) fn start_read(&self, read: Read) -> Asked {
+        Asked { read, answer: self.ask_to_read(read, PayloadCheck::Later) }
+    }
+
+    /// Waits for a read. May be called again after it was dropped in between.
+    pub(super) async fn finish_read(&self, asked: &mut Asked) -> Result<ReadAnswer, ReadError> {
+        let read = asked.read;
         // Payloads are compared here, on the caller's thread, rather than on the shard, where appends would wait.
-        let read_once = self.ask_to_read(read, PayloadCheck::Later).await?;
+        let unchecked = received(&mut asked.answer).await?;
         if !read.verification.checks_payloads(self.engine.config.verify_payloads) {
-            return Ok(read_once.answer);
+            return Ok(unchecked.answer);
         }
-        if let Some(answer) = read_once.check() {
+        if let Some(answer) = unchecked.check() {
             return Ok(answer);
         }
         // The very first batch is damaged. The shard reads it from the disk once more, and says where.
         let again = Read { wait: Wait::No, ..read };
-        Ok(self.ask_to_read(again, PayloadCheck::Now).await?.answer)
+        let checked = received(&mut self.ask_to_read(again, PayloadCheck::Now)).await?;
+        Ok(checked.answer)
     }
 
-    async fn ask_to_read(
-        &self,
-        read: Read,
-        payloads: PayloadCheck,
-    ) -> Result<UncheckedAnswer, ReadError> {
+    fn ask_to_read(&self, read: Read, payloads: PayloadCheck) -> Option<ReadReceiver> {
         let (reply, answer) = oneshot::channel();
         let slot = self.record.slot;
         match self.shard.send(Request::Read { slot, read, payloads, reply }) {
-            Sent::Taken => answer.await.unwrap_or(Err(ReadError::Closed)),
-            Sent::Full => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+            Sent::Taken => Some(answer),
+            Sent::Full => None,
         }
     }
 
@@ -197,6 +205,28 @@ impl Partition {
             Sent::Taken => answer.await.unwrap_or(Err(ChangeError::Closed)),
             Sent::Full => Err(ChangeError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
         }
+    }
+}
+
+/// A read that was sent.
+#[derive(Debug)]
+pub(super) struct Asked {
+    read: Read,
+    answer: Option<ReadReceiver>,
+}
+
+type ReadReceiver = oneshot::Receiver<Result<UncheckedAnswer, ReadError>>;
+
+/// Waits for an answer; there is none to wait for when the mailbox was full.
+async fn received(answer: &mut Option<ReadReceiver>) -> Result<UncheckedAnswer, ReadError> {
+    match answer {
+        Some(receiver) => {
+            let received = receiver.await;
+            // Nobody may wait for it a second time.
+            *answer = None;
+            received.unwrap_or(Err(ReadError::Closed))
+        }
+        None => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
     }
 }
 

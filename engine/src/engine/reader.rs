@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
-use super::partition::Partition;
+use super::partition::{Asked, Partition};
 use crate::format::StoredBatch;
 use crate::id::Offset;
-use crate::partition::{Read, ReadError, Verification, Wait};
+use crate::partition::{Read, ReadAnswer, ReadError, Verification, Wait};
 
 /// Asks the shard for this much at a time.
 const READ_BYTES: usize = 1 << 20;
 
 /// Hands out the batches of a partition in order, each once.
+///
+/// While more is known to be there, the next read is under way when the batches of one are handed out.
 #[derive(Debug)]
 pub struct Reader {
     partition: Partition,
@@ -18,12 +20,15 @@ pub struct Reader {
     wait: Wait,
     verification: Verification,
     ready: VecDeque<StoredBatch>,
+    /// The read that goes on behind `ready`.
+    asked: Option<Asked>,
 }
 
 impl Reader {
     pub(super) fn new(partition: Partition, from: Offset) -> Reader {
         let (wait, verification) = (Wait::No, Verification::AsConfigured);
-        Reader { partition, next_offset: from, wait, verification, ready: VecDeque::new() }
+        let ready = VecDeque::new();
+        Reader { partition, next_offset: from, wait, verification, ready, asked: None }
     }
 
     /// Sets what is compared of batches that come from the disk.
@@ -49,6 +54,7 @@ impl Reader {
     /// Moves to `offset`, for example behind a damaged range.
     pub fn seek(&mut self, offset: Offset) {
         self.ready.clear();
+        self.asked = None;
         self.next_offset = offset;
     }
 
@@ -58,20 +64,41 @@ impl Reader {
     /// After an error the reader stands where it stood; [`seek`](Reader::seek) to go elsewhere.
     pub async fn next(&mut self) -> Option<Result<StoredBatch, ReadError>> {
         if self.ready.is_empty() {
-            let read = Read {
-                from: self.next_offset,
-                bytes_max: READ_BYTES,
-                wait: self.wait,
-                verification: self.verification,
-            };
-            match self.partition.read(read).await {
+            match self.read_more().await {
                 Ok(answer) => {
                     self.next_offset = answer.next_offset;
+                    let has_more = answer.next_offset < answer.watermarks.committed;
+                    if has_more && !answer.batches.is_empty() {
+                        self.asked = Some(self.partition.start_read(self.next_read()));
+                    }
                     self.ready.extend(answer.batches);
                 }
                 Err(error) => return Some(Err(error)),
             }
         }
         self.ready.pop_front().map(Ok)
+    }
+
+    async fn read_more(&mut self) -> Result<ReadAnswer, ReadError> {
+        // What was asked in advance is taken only if it brought something: anything else may be out of date.
+        if let Some(asked) = &mut self.asked {
+            let answer = self.partition.finish_read(asked).await;
+            self.asked = None;
+            if let Ok(answer) = answer
+                && !answer.batches.is_empty()
+            {
+                return Ok(answer);
+            }
+        }
+        self.partition.read(self.next_read()).await
+    }
+
+    fn next_read(&self) -> Read {
+        Read {
+            from: self.next_offset,
+            bytes_max: READ_BYTES,
+            wait: self.wait,
+            verification: self.verification,
+        }
     }
 }

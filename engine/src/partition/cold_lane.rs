@@ -147,7 +147,7 @@ impl ColdLane {
     }
 
     /// Tells whether there were appends a short while ago.
-    fn is_beside_appends(&self) -> bool {
+    pub(super) fn is_beside_appends(&self) -> bool {
         let now = self.clock.now().boottime;
         let appends = self.counters.appends.get();
         let mut state = self.state.borrow_mut();

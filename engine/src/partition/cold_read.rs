@@ -11,7 +11,7 @@ use super::log::{LogState, PartitionLog, Phase, WrittenSegment};
 use super::read::{Read, ReadAnswer, ReadError, UncheckedAnswer};
 use super::read_ahead::PieceSource;
 use super::read_segments::{OpenSegment, SegmentHold};
-use super::scan_rule::next_piece;
+use super::scan_rule::{PIECE_BYTES, PIECE_BYTES_BESIDE_APPENDS, next_piece};
 use super::scans::Scan;
 use crate::format::{ClosedSegment, StoredBatch};
 use crate::id::{Offset, Position, SegmentId};
@@ -250,14 +250,18 @@ impl<D: Disk> PartitionLog<D> {
 
     fn piece_after(&self, source: &Source<D>, start: Position) -> Option<Range<Position>> {
         let end = source.end.position;
+        let piece_bytes = match self.context.cold_lane.is_beside_appends() {
+            true => PIECE_BYTES_BESIDE_APPENDS,
+            false => PIECE_BYTES,
+        };
         if let Some(index) = &source.index {
-            return next_piece(index.entries(), start, end);
+            return next_piece(index.entries(), start, end, piece_bytes);
         }
         let state = self.state.borrow();
         let segment = source.reader.segment();
         let mut written = state.active.iter().chain(&state.retiring);
         let written = written.find(|written| written.writer.segment() == segment)?;
-        next_piece(written.writer.index().entries(), start, end)
+        next_piece(written.writer.index().entries(), start, end, piece_bytes)
     }
 
     /// Follows a scan on, unless its segment was cut or dropped meanwhile.

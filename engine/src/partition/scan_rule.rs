@@ -13,7 +13,10 @@ use crate::id::Position;
 pub const SCANS_MAX: usize = 8;
 
 /// The bytes of one read ahead, unless one group is longer. Source: ADR-0011.
-pub const PIECE_BYTES: u64 = 256 << 10;
+pub const PIECE_BYTES: u64 = 512 << 10;
+
+/// The same beside appends: what is in flight stands before an append at the device.
+pub const PIECE_BYTES_BESIDE_APPENDS: u64 = 128 << 10;
 
 /// The window of a scan that has just been recognised.
 const WINDOW_BYTES_FIRST: usize = 512 << 10;
@@ -46,13 +49,14 @@ pub fn next_piece(
     entries: &[IndexEntry],
     start: Position,
     end: Position,
+    piece_bytes: u64,
 ) -> Option<Range<Position>> {
     let left = end.0.checked_sub(start.0).filter(|left| *left > 0)?;
-    if left <= PIECE_BYTES {
+    if left <= piece_bytes {
         return Some(start..end);
     }
     let behind = entries.partition_point(|entry| entry.position <= start);
-    let fitting = entries.partition_point(|entry| entry.position.0 <= start.0 + PIECE_BYTES);
+    let fitting = entries.partition_point(|entry| entry.position.0 <= start.0 + piece_bytes);
     let last = if fitting > behind { fitting - 1 } else { behind };
     let found = entries.get(last)?.position;
     Some(start..found.min(end))
@@ -76,7 +80,8 @@ mod tests {
     }
 
     fn piece(entries: &[IndexEntry], start_kib: u64, end_kib: u64) -> Option<(u64, u64)> {
-        let found = next_piece(entries, Position(start_kib * KIB), Position(end_kib * KIB))?;
+        let (start, end) = (Position(start_kib * KIB), Position(end_kib * KIB));
+        let found = next_piece(entries, start, end, 256 * KIB)?;
         Some((found.start.0 / KIB, found.end.0 / KIB))
     }
 
