@@ -12,19 +12,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use palisade_engine::format::{
     ActiveSegment, BatchHeader, BatchStamp, Chain, Checkpoint, ClosedSegment, Descriptor,
-    DirectoryMode, DurableMark, EpochStart, Footer, GROUP_HEADER_BYTES, GroupHeader, Identity,
-    IndexEntry, Member, NextSegment, Policy, Producer, ProducerEntry, QuarantinedRange,
+    DirectoryMode, DurableMark, EpochStart, FRAME_HEADER_BYTES, Footer, FrameEntry, FrameHeader,
+    FrameSequence, GROUP_HEADER_BYTES, GroupHeader, Identity, IndexEntry, JournalHeader,
+    JournalMark, Member, NextSegment, Policy, Producer, ProducerEntry, QuarantinedRange,
     RecordBatch, ReplicaSet, SegmentHeader, SegmentPoint, SegmentState, StoredBatch,
     StoredSettings, believe_slots, place_checkpoint,
 };
 use palisade_engine::id::{
-    BLOCK_BYTES, Epoch, NodeId, Offset, PartitionId, PartitionIndex, Position, SegmentId,
-    StorageId, StreamId, StreamName,
+    BLOCK_BYTES, Epoch, JournalId, NodeId, Offset, PartitionId, PartitionIndex, Position,
+    SegmentId, StorageId, StreamId, StreamName,
 };
 use palisade_engine::io::clock::WallTime;
 
 /// The chain behind the segment's seed and one crc, computed apart from this crate.
 const GOLDEN_CHAIN: u64 = 0xc897_7871_6a08_4bc3;
+
+const JOURNAL: JournalId = JournalId(0x0f0e_0d0c_0b0a_0908);
 
 const PARTITION: PartitionId = PartitionId {
     stream: StreamId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
@@ -206,7 +209,59 @@ fn checkpoint(sequence: u64) -> Checkpoint {
             retention_bytes: Some(10 << 30),
             retention_age: Some(Duration::from_secs(7 * 24 * 3600)),
         },
+        journal: Some(JournalMark { journal: JOURNAL, from: FrameSequence(17) }),
     }
+}
+
+/// What version 1 had no field for.
+fn checkpoint_v1(sequence: u64) -> Checkpoint {
+    Checkpoint { journal: None, ..checkpoint(sequence) }
+}
+
+fn journal_header() -> JournalHeader {
+    JournalHeader {
+        journal: JOURNAL,
+        file_bytes: 64 << 20,
+        created: WallTime(1_700_000_000_000_000),
+    }
+}
+
+fn journal_header_block() -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES];
+    journal_header().write(&mut block);
+    block
+}
+
+fn journal_entries() -> [FrameEntry; 2] {
+    let other = PartitionId { index: PartitionIndex(6), ..PARTITION };
+    [PARTITION, other].map(|partition| FrameEntry {
+        partition,
+        batches_bytes: batch().len() as u32,
+        base_offset: stamp().base_offset,
+    })
+}
+
+fn frame_header() -> FrameHeader {
+    FrameHeader {
+        entries: 2,
+        journal: JOURNAL,
+        sequence: FrameSequence(18),
+        position: Position(20_480),
+        durable: FrameSequence(17),
+        tail: FrameSequence(3),
+        table_at: (FRAME_HEADER_BYTES + 2 * batch().len()) as u32,
+    }
+}
+
+fn frame() -> Vec<u8> {
+    let mut frame = vec![0; BLOCK_BYTES];
+    let batch = batch();
+    for place in 0..2 {
+        let at = FRAME_HEADER_BYTES + place * batch.len();
+        frame[at..at + batch.len()].copy_from_slice(&batch);
+    }
+    frame_header().write(&mut frame, journal_entries().into_iter());
+    frame
 }
 
 fn identity() -> Identity {
@@ -225,8 +280,10 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("group.v1.bin", group()),
         ("segment_header.v1.bin", segment_header_block()),
         ("footer.v1.bin", footer().encode()),
-        ("checkpoint.v1.bin", checkpoint(7).encode()),
+        ("checkpoint.v2.bin", checkpoint(7).encode()),
         ("identity.v1.bin", identity().encode()),
+        ("journal_header.v1.bin", journal_header_block()),
+        ("journal_frame.v1.bin", frame()),
     ]
 }
 
@@ -275,7 +332,8 @@ fn golden_segment_decodes() {
 
 #[test]
 fn golden_checkpoint_and_identity_decode() {
-    assert_eq!(Checkpoint::decode(&golden("checkpoint.v1.bin")).unwrap(), checkpoint(7));
+    assert_eq!(Checkpoint::decode(&golden("checkpoint.v1.bin")).unwrap(), checkpoint_v1(7));
+    assert_eq!(Checkpoint::decode(&golden("checkpoint.v2.bin")).unwrap(), checkpoint(7));
     assert_eq!(Identity::decode(&golden("identity.v1.bin")).unwrap(), identity());
     let file = match place_checkpoint(&checkpoint(7), 0) {
         palisade_engine::format::SlotWrite::NewFile { bytes } => bytes,
@@ -283,10 +341,18 @@ fn golden_checkpoint_and_identity_decode() {
     };
     let slot_bytes = file.len() / 2;
     assert_eq!(
-        file[slot_bytes..][..golden("checkpoint.v1.bin").len()],
-        golden("checkpoint.v1.bin")
+        file[slot_bytes..][..golden("checkpoint.v2.bin").len()],
+        golden("checkpoint.v2.bin")
     );
     assert_eq!(believe_slots(&file).unwrap().checkpoint, checkpoint(7));
+}
+
+#[test]
+fn golden_journal_decodes() {
+    let header = JournalHeader::decode(&golden("journal_header.v1.bin")).unwrap();
+    assert_eq!(header, journal_header());
+    let frame = FrameHeader::decode_table(&golden("journal_frame.v1.bin")).unwrap();
+    assert_eq!(frame, (frame_header(), journal_entries().to_vec()));
 }
 
 #[test]

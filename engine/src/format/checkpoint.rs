@@ -4,7 +4,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 24 | wrapped header, magic `PCKP`, version 1 |
+//! | 24 | wrapped header, magic `PCKP`, version 2 |
 //! | 8 | sequence of this checkpoint |
 //! | 16 + 4 | partition: stream id, index |
 //! | 4 + n | stream name |
@@ -20,6 +20,9 @@
 //! | 1 + 72 | active segment: 0 none or 1 and id, file bytes, base offset, first and last append time, durable position, offset, chain, group number |
 //! | 1 + 16 | next segment: 0 none or 1 and id, file bytes |
 //! | 32 | settings: segment bytes, first segment bytes, retention bytes, retention age in microseconds; all ones for no limit |
+//! | 1 + 16 | journal: 0 none or 1 and journal id, sequence of the first frame that counts |
+//!
+//! Version 1 has no journal field and is still read.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -30,13 +33,16 @@ use super::descriptor::Descriptor;
 use super::envelope::Envelope;
 use super::error::{FormatError, Structure};
 use super::group::Chain;
+use super::journal::JournalMark;
 use crate::id::{Epoch, Offset, PartitionId, Position, SegmentId, StreamName};
 use crate::io::clock::WallTime;
 
 /// The longest encoded checkpoint.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 << 20;
 
-pub(super) const ENVELOPE: Envelope = Envelope::of_payload(Structure::Checkpoint, *b"PCKP", 1);
+pub(super) const ENVELOPE: Envelope = Envelope::of_payload(Structure::Checkpoint, *b"PCKP", 2);
+
+const ENVELOPE_V1: Envelope = Envelope { version: 1, ..ENVELOPE };
 
 /// Where an epoch starts in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +198,8 @@ pub struct Checkpoint {
     pub next: Option<NextSegment>,
     /// The partition's settings.
     pub settings: StoredSettings,
+    /// Which frames of the shard's journal may hold records behind those in the segments.
+    pub journal: Option<JournalMark>,
 }
 
 impl Checkpoint {
@@ -207,8 +215,13 @@ impl Checkpoint {
     ///
     /// [`FormatError`] names what is wrong; believe the other slot, or put the partition aside.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, FormatError> {
-        let mut fields = ENVELOPE.unwrap(bytes)?;
-        let checkpoint = decode_checkpoint(&mut fields)?;
+        let (mut fields, version) = match ENVELOPE.unwrap(bytes) {
+            Err(FormatError::Field { field: "version", value: 1, .. }) => {
+                (ENVELOPE_V1.unwrap(bytes)?, 1)
+            }
+            fields => (fields?, ENVELOPE.version),
+        };
+        let checkpoint = decode_checkpoint(&mut fields, version)?;
         fields.end()?;
         checkpoint.check_order()?;
         Ok(checkpoint)

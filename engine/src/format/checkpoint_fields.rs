@@ -11,8 +11,10 @@ use super::descriptor::Descriptor;
 use super::error::FormatError;
 use super::fields::{FieldReader, FieldVec};
 use super::group::Chain;
+use super::journal::{FrameSequence, JournalMark};
 use crate::id::{
-    Epoch, Offset, PartitionId, PartitionIndex, Position, SegmentId, StreamId, StreamName,
+    Epoch, JournalId, Offset, PartitionId, PartitionIndex, Position, SegmentId, StreamId,
+    StreamName,
 };
 use crate::io::clock::WallTime;
 
@@ -48,10 +50,18 @@ pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     checkpoint.quarantined.iter().for_each(|range| encode_range(&mut fields, range));
     encode_open_segments(&mut fields, checkpoint);
     encode_settings(&mut fields, &checkpoint.settings);
+    fields.u8(u8::from(checkpoint.journal.is_some()));
+    if let Some(mark) = checkpoint.journal {
+        fields.u64(mark.journal.0);
+        fields.u64(mark.from.0);
+    }
     fields.bytes
 }
 
-pub(super) fn decode_checkpoint(fields: &mut FieldReader<'_>) -> Result<Checkpoint, FormatError> {
+pub(super) fn decode_checkpoint(
+    fields: &mut FieldReader<'_>,
+    version: u16,
+) -> Result<Checkpoint, FormatError> {
     let sequence = fields.u64()?;
     let stream = StreamId(fields.u128()?);
     let partition = PartitionId { stream, index: PartitionIndex(fields.u32()?) };
@@ -76,6 +86,14 @@ pub(super) fn decode_checkpoint(fields: &mut FieldReader<'_>) -> Result<Checkpoi
         false => None,
     };
     let settings = decode_settings(fields)?;
+    let has_journal = version > 1 && decode_flag(fields, "journal")?;
+    let journal = match has_journal {
+        true => Some(JournalMark {
+            journal: JournalId(fields.u64()?),
+            from: FrameSequence(fields.u64()?),
+        }),
+        false => None,
+    };
     Ok(Checkpoint {
         sequence,
         partition,
@@ -94,6 +112,7 @@ pub(super) fn decode_checkpoint(fields: &mut FieldReader<'_>) -> Result<Checkpoi
         active,
         next,
         settings,
+        journal,
     })
 }
 

@@ -197,7 +197,7 @@ mod tests {
         let mut file = Vec::new();
         (1..3).for_each(|sequence| write(&mut file, &checkpoint(sequence)));
         let mut envelope = super::super::checkpoint::ENVELOPE;
-        envelope.version = 2;
+        envelope.version += 1;
         envelope.seal(&mut file[..24]);
 
         assert!(matches!(believe_slots(&file), Err(SlotsError::Newer { .. })));

@@ -3,8 +3,9 @@
 use proptest::prelude::{any, prop, proptest};
 
 use super::*;
+use crate::format::FrameSequence;
 use crate::format::descriptor::tests::descriptor;
-use crate::id::{NodeId, PartitionIndex, StreamId};
+use crate::id::{JournalId, NodeId, PartitionIndex, StreamId};
 
 pub(in crate::format) fn checkpoint(sequence: u64) -> Checkpoint {
     let closed = |number: u64| ClosedSegment {
@@ -66,6 +67,7 @@ pub(in crate::format) fn checkpoint(sequence: u64) -> Checkpoint {
             retention_bytes: None,
             retention_age: Some(Duration::from_secs(3600)),
         },
+        journal: Some(JournalMark { journal: JournalId(0x77), from: FrameSequence(12) }),
     }
 }
 
@@ -80,6 +82,7 @@ fn checkpoint_comes_back() {
         quarantined: Vec::new(),
         active: None,
         next: None,
+        journal: None,
         ..checkpoint(10)
     };
 

@@ -12,6 +12,10 @@ pub enum Structure {
     SegmentHeader,
     /// The last blocks of a closed segment file.
     Footer,
+    /// The first block of a journal.
+    JournalHeader,
+    /// One durable write of a journal.
+    JournalFrame,
     /// The authoritative state of a partition.
     Checkpoint,
     /// The replica set and rules of a term.
@@ -27,6 +31,8 @@ impl std::fmt::Display for Structure {
             Structure::Group => "group header",
             Structure::SegmentHeader => "segment header",
             Structure::Footer => "segment footer",
+            Structure::JournalHeader => "journal header",
+            Structure::JournalFrame => "journal frame",
             Structure::Checkpoint => "checkpoint",
             Structure::Descriptor => "descriptor",
             Structure::Identity => "data directory identity",

@@ -14,6 +14,7 @@ mod fields;
 pub mod footer;
 pub mod group;
 pub mod identity;
+pub mod journal;
 pub mod record_batch;
 pub mod segment_header;
 pub mod stored_batch;
@@ -33,6 +34,10 @@ pub use error::{FormatError, Structure};
 pub use footer::{Footer, INDEX_ENTRIES_MAX, IndexEntry};
 pub use group::{Chain, DurableMark, GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader};
 pub use identity::{DirectoryMode, Identity};
+pub use journal::{
+    FIRST_FRAME_POSITION, FRAME_BYTES_MAX, FRAME_ENTRY_BYTES, FRAME_HEADER_BYTES, FrameEntry,
+    FrameHeader, FrameSequence, JournalHeader, JournalMark,
+};
 pub use record_batch::{BatchError, RECORDS_PER_BATCH_MAX, RecordBatch, RecordBatchBuilder};
 pub use segment_header::{FIRST_GROUP_POSITION, SegmentHeader};
 pub use stored_batch::{Records, StoredBatch};
