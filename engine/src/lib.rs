@@ -49,6 +49,7 @@ pub mod engine;
 pub mod format;
 pub mod id;
 pub mod io;
+mod journal;
 pub mod offline;
 pub mod partition;
 pub mod segment;

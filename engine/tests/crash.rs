@@ -4,8 +4,10 @@
 //! were appended there. What was read once stays. Every failure prints its seed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use palisade_engine::engine::Engine;
@@ -16,6 +18,9 @@ use palisade_engine::partition::{
     AppendError, AppendOptions, ChangeError, PartitionSettings, Read,
 };
 use palisade_engine::{EngineConfig, Partition};
+
+/// Virtual time in which a run must have come to its end.
+const RUN_MAX: Duration = Duration::from_secs(600);
 
 /// What may lie at each offset, and what must.
 #[derive(Default)]
@@ -30,6 +35,8 @@ struct Model {
 fn config(seed: u64) -> EngineConfig {
     let mut config = EngineConfig::new("/data");
     config.arena_bytes = 8 << 20;
+    // Small, so that a short run goes round it.
+    config.limits.journal_bytes = 256 << 10;
     config.seed = Some(seed);
     config.settings = PartitionSettings {
         segment_bytes: 128 << 10,
@@ -61,32 +68,34 @@ async fn read_all(log: &Partition, from: u64) -> BTreeMap<u64, Vec<u8>> {
     }
 }
 
-/// Opens, compares with the model, then works until the crash point ends everything.
-async fn run_until_crash(
-    machine: &SimulatedMachine,
-    model: &mut Model,
-    random: &mut fastrand::Rng,
-    seed: u64,
-) {
-    let engine = open(machine, seed).await;
-    let log = engine.open_partition(&"orders/0".parse().unwrap()).await.unwrap();
-    let start = log.watermarks().log_start.0;
-    assert!(start <= model.trimmed_max, "log start {start} above {}", model.trimmed_max);
-    assert!(start >= model.start, "log start {start} below {}", model.start);
-    model.must.retain(|offset, _| *offset >= start);
-    let found = read_all(&log, start).await;
-    for (offset, record) in &model.must {
-        assert_eq!(found.get(offset), Some(record), "acknowledged record {offset}");
+/// One partition, what is known of it, and the appends that have not been answered.
+struct Worked<'a> {
+    log: Partition,
+    model: &'a mut Model,
+    appends: Vec<(palisade_engine::engine::Append, Vec<u8>)>,
+}
+
+impl Worked<'_> {
+    /// Compares with the model what was found. What was served stays.
+    async fn check(&mut self) {
+        let (log, model) = (&self.log, &mut *self.model);
+        let start = log.watermarks().log_start.0;
+        assert!(start <= model.trimmed_max, "log start {start} above {}", model.trimmed_max);
+        assert!(start >= model.start, "log start {start} below {}", model.start);
+        model.must.retain(|offset, _| *offset >= start);
+        let found = read_all(log, start).await;
+        for (offset, record) in &model.must {
+            assert_eq!(found.get(offset), Some(record), "acknowledged record {offset}");
+        }
+        for (place, (offset, record)) in found.iter().enumerate() {
+            assert_eq!(*offset, start + place as u64, "a gap");
+            assert!(model.may[offset].contains(record), "record {offset} was never appended there");
+        }
+        model.must = found;
+        model.start = start;
     }
-    for (place, (offset, record)) in found.iter().enumerate() {
-        assert_eq!(*offset, start + place as u64, "a gap");
-        assert!(model.may[offset].contains(record), "record {offset} was never appended there");
-    }
-    // What was served stays.
-    model.must = found;
-    model.start = start;
-    let mut appends = Vec::new();
-    for round in 0..40 {
+
+    fn append(&mut self, random: &mut fastrand::Rng) {
         let records = random.usize(1..6);
         let bytes =
             if random.u8(..) < 16 { random.usize(20_000..60_000) } else { random.usize(0..3_000) };
@@ -95,40 +104,80 @@ async fn run_until_crash(
         for _ in 0..records {
             builder.push(&tag).unwrap();
         }
-        let log_end = log.watermarks().log_end.0;
+        let log_end = self.log.watermarks().log_end.0;
         let options =
             AppendOptions { expected_offset: Some(Offset(log_end)), ..AppendOptions::default() };
         for offset in log_end..log_end + records as u64 {
-            model.may.entry(offset).or_default().push(tag.clone());
+            self.model.may.entry(offset).or_default().push(tag.clone());
         }
-        appends.push((log.append(builder.finish(), options), tag));
-        if random.u8(..) < 96 {
-            settle(&mut appends, model).await;
-        }
-        if round % 17 == 16 && random.bool() {
-            settle(&mut appends, model).await;
-            let to = random.u64(model.start..=log.watermarks().committed.0);
-            model.trimmed_max = model.trimmed_max.max(to);
-            log.trim(Offset(to)).await.unwrap();
-            model.start = log.watermarks().log_start.0;
-            model.must.retain(|offset, _| *offset >= to);
-        }
-        if random.u8(..) < 5
-            && let Some(cut) =
-                model.must.range(model.start..).map(|(offset, _)| *offset).next_back()
-        {
-            settle(&mut appends, model).await;
-            // A cut is allowed between batches only; most places are refused.
-            let to = random.u64(model.start..=cut);
-            let must = model.must.split_off(&to);
-            match log.truncate(Offset(to)).await {
-                Ok(_) => assert_eq!(log.watermarks().log_end, Offset(to)),
-                Err(ChangeError::OutOfRange { .. }) => model.must.extend(must),
-                Err(error) => panic!("{error}"),
-            }
+        self.appends.push((self.log.append(builder.finish(), options), tag));
+    }
+
+    async fn trim(&mut self, random: &mut fastrand::Rng) {
+        self.settle().await;
+        let to = random.u64(self.model.start..=self.log.watermarks().committed.0);
+        self.model.trimmed_max = self.model.trimmed_max.max(to);
+        self.log.trim(Offset(to)).await.unwrap();
+        self.model.start = self.log.watermarks().log_start.0;
+        self.model.must.retain(|offset, _| *offset >= to);
+    }
+
+    async fn truncate(&mut self, random: &mut fastrand::Rng) {
+        let model = &mut *self.model;
+        let Some(cut) = model.must.range(model.start..).map(|(offset, _)| *offset).next_back()
+        else {
+            return;
+        };
+        self.settle().await;
+        // A cut is allowed between batches only; most places are refused.
+        let to = random.u64(self.model.start..=cut);
+        let must = self.model.must.split_off(&to);
+        match self.log.truncate(Offset(to)).await {
+            Ok(_) => assert_eq!(self.log.watermarks().log_end, Offset(to)),
+            Err(ChangeError::OutOfRange { .. }) => self.model.must.extend(must),
+            Err(error) => panic!("{error}"),
         }
     }
-    settle(&mut appends, model).await;
+
+    async fn settle(&mut self) {
+        settle(&mut self.appends, self.model).await;
+    }
+}
+
+/// Opens, compares with the models, then works until the crash point ends everything.
+async fn run_until_crash(
+    machine: &SimulatedMachine,
+    models: &mut [Model],
+    random: &mut fastrand::Rng,
+    seed: u64,
+    frames: &Cell<u64>,
+) {
+    let engine = open(machine, seed).await;
+    let mut all = Vec::new();
+    for (index, model) in models.iter_mut().enumerate() {
+        let log = engine.open_partition(&format!("orders/{index}").parse().unwrap()).await.unwrap();
+        let mut worked = Worked { log, model, appends: Vec::new() };
+        worked.check().await;
+        all.push(worked);
+    }
+    for round in 0..40 * all.len() {
+        let one = random.usize(..all.len());
+        let worked = &mut all[one];
+        worked.append(random);
+        if random.u8(..) < 96 {
+            frames.set(frames.get().max(engine.metrics().shards[0].journal_frames));
+            worked.settle().await;
+        }
+        if round % 17 == 16 && random.bool() {
+            worked.trim(random).await;
+        }
+        if random.u8(..) < 5 {
+            worked.truncate(random).await;
+        }
+    }
+    for worked in &mut all {
+        worked.settle().await;
+    }
     if random.bool() {
         engine.close().await.unwrap();
     }
@@ -149,20 +198,24 @@ async fn settle(appends: &mut Vec<(palisade_engine::engine::Append, Vec<u8>)>, m
     }
 }
 
-fn survive(seed: u64) {
+/// Returns the most frames the journal took in a run.
+fn survive(seed: u64, partitions: usize) -> u64 {
     let runtime = SimulatedRuntime::new(seed);
     let machine = SimulatedMachine::alone(&runtime);
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut model = Model::default();
+    let mut models: Vec<Model> = (0..partitions).map(|_| Model::default()).collect();
+    let frames = Cell::new(0);
     for crash in 0..12 {
         let operations = machine.storage().operations();
-        machine.storage().crash_at(operations + random.u64(1..160));
+        machine.storage().crash_at(operations + random.u64(1..160 * partitions as u64));
         let crashed = machine.storage().crashed();
         let run_seed = random.u64(..);
+        let late = machine.environment(1 << 20).runtime.sleep(RUN_MAX);
         runtime.block_on(async {
-            let run = run_until_crash(&machine, &mut model, &mut random, run_seed);
-            match select(pin!(run), crashed).await {
-                Either::Left(_) | Either::Right(_) => {}
+            let run = pin!(run_until_crash(&machine, &mut models, &mut random, run_seed, &frames));
+            match select(select(run, crashed), late).await {
+                Either::Left(_) => {}
+                Either::Right(_) => panic!("no end in sight after {RUN_MAX:?}"),
             }
         });
         machine.storage().cancel_crash();
@@ -172,10 +225,10 @@ fn survive(seed: u64) {
             machine.kill_process();
         }
     }
+    frames.get()
 }
 
-#[test]
-fn acknowledged_records_survive_every_crash() {
+fn survive_all(partitions: usize) -> u64 {
     let seeds = match std::env::var("PALISADE_SEED") {
         Ok(seed) => {
             let seed: u64 = seed.parse().unwrap();
@@ -183,11 +236,26 @@ fn acknowledged_records_survive_every_crash() {
         }
         Err(_) => 0..std::env::var("PALISADE_SEEDS").map_or(60, |seeds| seeds.parse().unwrap()),
     };
+    let mut frames = 0;
     for seed in seeds {
-        let survived = std::panic::catch_unwind(|| survive(seed));
-        if let Err(panic) = survived {
-            eprintln!("failed with PALISADE_SEED={seed}");
-            std::panic::resume_unwind(panic);
+        match std::panic::catch_unwind(|| survive(seed, partitions)) {
+            Ok(seed_frames) => frames = frames.max(seed_frames),
+            Err(panic) => {
+                eprintln!("failed with PALISADE_SEED={seed}, {partitions} partitions");
+                std::panic::resume_unwind(panic);
+            }
         }
     }
+    frames
+}
+
+#[test]
+fn acknowledged_records_survive_every_crash() {
+    survive_all(1);
+}
+
+#[test]
+fn acknowledged_records_of_many_partitions_survive_every_crash() {
+    let frames = survive_all(5);
+    assert!(frames > 0, "the journal was never used");
 }

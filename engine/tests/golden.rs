@@ -236,7 +236,7 @@ fn journal_entries() -> [FrameEntry; 2] {
     let other = PartitionId { index: PartitionIndex(6), ..PARTITION };
     [PARTITION, other].map(|partition| FrameEntry {
         partition,
-        batches_bytes: batch().len() as u32,
+        batches_bytes: u32::try_from(batch().len()).unwrap(),
         base_offset: stamp().base_offset,
     })
 }
@@ -249,7 +249,7 @@ fn frame_header() -> FrameHeader {
         position: Position(20_480),
         durable: FrameSequence(17),
         tail: FrameSequence(3),
-        table_at: (FRAME_HEADER_BYTES + 2 * batch().len()) as u32,
+        table_at: u32::try_from(FRAME_HEADER_BYTES + 2 * batch().len()).unwrap(),
     }
 }
 

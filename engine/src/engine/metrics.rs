@@ -85,6 +85,16 @@ pub struct ShardMetrics {
     pub withheld: u64,
     /// Segments begun because one was full.
     pub rolls: u64,
+    /// Frames submitted to the journal.
+    pub journal_frames: u64,
+    /// Groups in those frames.
+    pub journal_groups: u64,
+    /// Bytes of those frames, padding included.
+    pub journal_bytes: u64,
+    /// Bytes of frames held in memory because their groups are not durable in segments yet.
+    pub journal_memory_bytes: u64,
+    /// Groups submitted to segments that were in the journal before.
+    pub stored_groups: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Reads answered from memory alone.
@@ -135,6 +145,11 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         acknowledged: log.acknowledged.get(),
         withheld: log.withheld.get(),
         rolls: log.rolls.get(),
+        journal_frames: log.journal_frames.get(),
+        journal_groups: log.journal_groups.get(),
+        journal_bytes: log.journal_bytes.get(),
+        journal_memory_bytes: log.journal_memory_bytes.get(),
+        stored_groups: log.stored_groups.get(),
         checkpoints: log.checkpoints.get(),
         tail_reads: log.tail_reads.get(),
         cold_reads: log.cold_reads.get(),

@@ -22,7 +22,8 @@ use crate::io::transport::Transport;
 use crate::io::{Environment, ShardMain, SystemClock, ThreadOptions};
 use crate::partition::{GateState, SetAside};
 use crate::shard::{
-    EndOnDrop, Mailbox, PartitionOpened, Shard, ShardCounters, ShardKey, ShardOpened, ShardSetup,
+    EndOnDrop, Mailbox, PartitionOpened, Request, Shard, ShardCounters, ShardKey, ShardOpened,
+    ShardSetup,
 };
 
 /// What was found and done at open.
@@ -269,6 +270,8 @@ impl Plan {
     ) -> Engine {
         let mut report = OpenReport { is_ring, ..OpenReport::default() };
         let mut catalog = Catalog::default();
+        let journals = opened.first().map(|shard| shard.stale_journals.clone()).unwrap_or_default();
+        let is_damaged = opened.iter().any(|shard| shard.has_damaged_journal);
         for shard in opened {
             for record in shard.records {
                 catalog.insert(record);
@@ -277,6 +280,12 @@ impl Plan {
             report.set_aside.extend(shard.set_aside);
         }
         report.partitions.sort_by_key(|partition| partition.id);
+        if !journals.is_empty() {
+            // What was set aside may need what they hold.
+            let keep = is_damaged || !report.set_aside.is_empty();
+            // A shard that has ended already leaves them to the next open.
+            let _ = self.shards[0].mailbox.send(Request::RetireJournals { journals, keep });
+        }
         let shared = EngineShared {
             random: Mutex::new(fastrand::Rng::with_seed(self.seed ^ 0x4e41_4d45)),
             config: self.config,

@@ -287,7 +287,7 @@ mod tests {
             position: Position(8192),
             durable: FrameSequence(8),
             tail: FrameSequence(3),
-            table_at: FRAME_HEADER_BYTES as u32 + 33,
+            table_at: 64 + 33,
         }
     }
 

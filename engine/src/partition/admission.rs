@@ -30,9 +30,10 @@ enum Admission {
 /// So a full disk is met before an offset is assigned, never after.
 fn has_room<D: Disk>(state: &LogState<D>, batch_bytes: usize) -> bool {
     let Some(active) = &state.active else { return false };
-    let needed = state.gather.padded_bytes_with(batch_bytes) as u64;
+    let journaled = state.journaled.padded_bytes();
+    let needed = (state.gather.padded_bytes_with(batch_bytes) + journaled) as u64;
     let left = active.writer.file_bytes().saturating_sub(active.writer.point().position.0);
-    let is_first = state.gather.is_empty();
+    let is_first = state.gather.is_empty() && !state.journaled.has_unstored();
     if needed <= left || (is_first && active.writer.point().group == 0) {
         return true;
     }
@@ -81,6 +82,8 @@ impl<D: Disk> PartitionLog<D> {
                 drop(state);
                 self.count_append(1);
                 self.start_if_idle();
+                // What is in the journal may have to move on before there is room.
+                self.mark_dirty();
                 self.make_next_if_due();
                 Ok(())
             }

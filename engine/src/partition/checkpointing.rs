@@ -43,7 +43,7 @@ impl<D: Disk> PartitionLog<D> {
                 needed_bytes: no_room.needed_bytes,
             };
         }
-        self.stop(error);
+        self.stop(std::sync::Arc::new(error));
         let stopped = self.state.borrow().stopped.clone();
         ChangeError::Stopped { error: stopped.expect("it was just stopped") }
     }
@@ -78,11 +78,12 @@ impl<D: Disk> PartitionLog<D> {
             ),
         };
         let epochs = state.epochs.entries().iter();
+        let clean = intent.is_closing || state.phase == Phase::Idle;
         Checkpoint {
             sequence,
             partition: self.id,
             stream_name: self.name.stream.clone(),
-            clean: intent.is_closing || state.phase == Phase::Idle,
+            clean,
             log_start: state.watermarks.log_start,
             next_offset,
             committed: state.watermarks.committed.min(next_offset),
@@ -96,6 +97,7 @@ impl<D: Disk> PartitionLog<D> {
             active,
             next,
             settings: state.settings.to_stored(),
+            journal: (!clean).then(|| self.journal_mark(state)),
         }
     }
 }

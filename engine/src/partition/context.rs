@@ -16,17 +16,24 @@ use super::log::PartitionLog;
 use super::read_ahead::ReadAhead;
 use super::settings::ShardLimits;
 use crate::format::{DirectoryMode, Identity};
-use crate::id::SegmentId;
+use crate::id::{JournalId, SegmentId};
 use crate::io::Environment;
 use crate::io::arena::Extent;
 use crate::io::clock::Clock;
 use crate::io::disk::Disk;
 use crate::io::runtime::Runtime;
 use crate::io::transport::Transport;
+use crate::journal::{Journal, Replay};
 use crate::segment::Sharing;
 
 /// How long a task that needs memory waits before it asks again.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// The journal of a shard, with its partitions as owners.
+pub(super) type ShardJournal<D> = Journal<D, Weak<PartitionLog<D>>>;
+
+/// The share of the arena that frames of the journal may take: one in this many.
+const JOURNAL_MEMORY_SHARE: usize = 4;
 
 /// One shard's common ground.
 pub(crate) struct LogContext<D: Disk> {
@@ -46,6 +53,17 @@ pub(crate) struct LogContext<D: Disk> {
     waker: Arc<AtomicWaker>,
     random: RefCell<fastrand::Rng>,
     dirty: RefCell<VecDeque<Rc<PartitionLog<D>>>>,
+    pub(super) journal: RefCell<ShardJournal<D>>,
+    /// The journal has something to do at the end of this turn.
+    is_journal_dirty: Cell<bool>,
+    /// Small groups on their way to segments.
+    pub(super) small_in_flight: Cell<usize>,
+    /// Groups on their way from the journal to segments.
+    pub(super) storing: Cell<usize>,
+    /// Memory for a group on its way from the journal when there is no other: so the journal always empties.
+    spare: RefCell<Option<Extent>>,
+    logs: RefCell<Vec<Weak<PartitionLog<D>>>>,
+    pub(super) replay: tokio::sync::Mutex<Option<Rc<Replay>>>,
     tail_bytes: Cell<usize>,
     /// Whose oldest durable group goes next, and its bytes.
     tail: RefCell<VecDeque<(Weak<PartitionLog<D>>, usize)>>,
@@ -65,6 +83,12 @@ impl<D: Disk> LogContext<D> {
     ) -> Rc<LogContext<D>> {
         let arena_bytes = environment.disk.arena().capacity_bytes();
         let lane = LaneLimits::of(&limits, arena_bytes);
+        // The time is mixed in so that a run with a fixed seed does not draw its predecessor's names.
+        let mut random = fastrand::Rng::with_seed(
+            seed ^ environment.clock.wall().0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+        let journal = JournalId(random.u64(1..));
+        let memory = arena_bytes / JOURNAL_MEMORY_SHARE;
         Rc::new(LogContext {
             cold_lane: ColdLane::new(lane, environment.clock.clone(), counters.clone()),
             read_ahead: ReadAhead::new(
@@ -84,11 +108,15 @@ impl<D: Disk> LogContext<D> {
             reads_in_flight: Cell::new(0),
             readers_waiting: Cell::new(0),
             waker,
-            // The time is mixed in so that a run with a fixed seed does not draw its predecessor's names.
-            random: RefCell::new(fastrand::Rng::with_seed(
-                seed ^ environment.clock.wall().0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            )),
+            random: RefCell::new(random),
             dirty: RefCell::default(),
+            journal: RefCell::new(Journal::new(journal, limits.journal_bytes, memory)),
+            is_journal_dirty: Cell::new(false),
+            small_in_flight: Cell::new(0),
+            storing: Cell::new(0),
+            spare: RefCell::default(),
+            logs: RefCell::default(),
+            replay: tokio::sync::Mutex::default(),
             tail_bytes: Cell::new(0),
             tail: RefCell::default(),
         })
@@ -115,7 +143,50 @@ impl<D: Disk> LogContext<D> {
     }
 
     pub(crate) fn has_dirty(&self) -> bool {
+        self.has_dirty_logs() || self.is_journal_dirty.get()
+    }
+
+    pub(super) fn has_dirty_logs(&self) -> bool {
         !self.dirty.borrow().is_empty()
+    }
+
+    /// Has the shard's loop look after the journal at the end of this turn.
+    pub(super) fn mark_journal_dirty(&self) {
+        if !self.is_journal_dirty.replace(true) {
+            self.waker.wake();
+        }
+    }
+
+    pub(super) fn take_journal_dirty(&self) -> bool {
+        self.is_journal_dirty.replace(false)
+    }
+
+    /// Notes a partition of the shard.
+    pub(super) fn add_log(&self, log: &Rc<PartitionLog<D>>) {
+        let mut logs = self.logs.borrow_mut();
+        if logs.len() == logs.capacity() {
+            logs.retain(|log| log.strong_count() > 0);
+        }
+        logs.push(Rc::downgrade(log));
+    }
+
+    /// The partitions of the shard.
+    pub(super) fn logs(&self) -> Vec<Rc<PartitionLog<D>>> {
+        self.logs.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lends memory to move groups out of the journal, from the spare if there is no other.
+    pub(super) fn allocate_to_store(&self, bytes: usize) -> Option<Extent> {
+        let lent = self.allocate(bytes);
+        lent.or_else(|| self.spare.borrow_mut().take_if(|spare| spare.len() >= bytes))
+    }
+
+    /// Puts memory by for [`allocate_to_store`](Self::allocate_to_store) if there is none and some is free.
+    pub(super) fn keep_spare(&self, bytes: usize) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.is_none() {
+            *spare = self.disk.arena().allocate(bytes);
+        }
     }
 
     /// Lends memory for writing, taking it from what was read ahead and then from tail readers if there is no
@@ -177,7 +248,8 @@ impl<D: Disk> LogContext<D> {
         &self,
         logs: impl Iterator<Item = &'a Rc<PartitionLog<D>>>,
     ) {
-        let oldest = logs.filter_map(|log| log.oldest_write()).min();
+        let oldest = logs.filter_map(|log| log.oldest_write());
+        let oldest = oldest.chain(self.journal.borrow().oldest_submitted()).min();
         let micros =
             oldest.map_or(0, |at| u64::try_from(at.as_micros()).unwrap_or(u64::MAX).max(1));
         self.counters.oldest_write_us.set(micros);

@@ -41,6 +41,13 @@ pub(crate) struct LogCounters {
     pub(crate) withheld: Counter,
     pub(crate) appends_in_flight: Counter,
     pub(crate) groups_in_flight: Counter,
+    /// Frames written to the journal, the groups in them, their bytes, and those in memory.
+    pub(crate) journal_frames: Counter,
+    pub(crate) journal_groups: Counter,
+    pub(crate) journal_bytes: Counter,
+    pub(crate) journal_memory_bytes: Counter,
+    /// Groups written from the journal to segments.
+    pub(crate) stored_groups: Counter,
     pub(crate) rolls: Counter,
     pub(crate) checkpoints: Counter,
     pub(crate) tail_reads: Counter,

@@ -146,6 +146,7 @@ impl<D: Disk> PartitionLog<D> {
         state.producers.retain(|entry| entry.base_offset < to);
         state.epochs.truncate(to);
         state.watermarks.truncate(to);
+        state.stored = to;
         state.tail.clear();
         state.cuts += 1;
         state.phase = Phase::Idle;

@@ -14,7 +14,7 @@ use crate::io::arena::Extent;
 const GATHER_BYTES_MIN: usize = 16 << 10;
 
 /// The most room lent for a group of small batches: four times the size from which it goes to the device.
-const GATHER_BYTES_MAX: usize = 256 << 10;
+pub(super) const GATHER_BYTES_MAX: usize = 256 << 10;
 
 const _: () = assert!(GATHER_BYTES_MIN.is_multiple_of(BLOCK_BYTES));
 
@@ -25,6 +25,8 @@ pub(super) struct GatheredGroup {
     /// Header and batches.
     pub(super) filled_bytes: usize,
     pub(super) next_offset: Offset,
+    /// Whether the marker of an epoch is in it.
+    pub(super) has_marker: bool,
 }
 
 /// The groups of one partition that wait, oldest first; only the last one takes more.
@@ -70,7 +72,12 @@ impl Gather {
     pub(super) fn open(&mut self, extent: Extent) {
         let filled_bytes = GROUP_HEADER_BYTES;
         self.bytes += filled_bytes;
-        self.groups.push_back(GatheredGroup { extent, filled_bytes, next_offset: Offset::ZERO });
+        self.groups.push_back(GatheredGroup {
+            extent,
+            filled_bytes,
+            next_offset: Offset::ZERO,
+            has_marker: false,
+        });
     }
 
     /// Copies a batch to the end. There must be room; see [`room_needed`](Self::room_needed).
@@ -93,12 +100,18 @@ impl Gather {
         BatchHeader::write(target, BatchKind::Marker, 0, crc32fast::hash(descriptor), stamp);
         group.filled_bytes += bytes;
         group.next_offset = stamp.base_offset;
+        group.has_marker = true;
         self.bytes += bytes;
     }
 
     /// The bytes of the oldest group.
     pub(super) fn oldest_bytes(&self) -> Option<usize> {
         self.groups.front().map(|group| group.filled_bytes)
+    }
+
+    /// Tells whether the marker of an epoch waits here.
+    pub(super) fn has_marker(&self) -> bool {
+        self.groups.iter().any(|group| group.has_marker)
     }
 
     /// Takes the oldest group.

@@ -81,7 +81,7 @@ impl<D: Disk> PartitionLog<D> {
             }
             return GrantError::DiskFull;
         }
-        self.stop(error);
+        self.stop(std::sync::Arc::new(error));
         let stopped = self.state.borrow().stopped.clone();
         GrantError::Stopped { error: stopped.expect("it was just stopped") }
     }

@@ -19,6 +19,7 @@ use super::context::LogContext;
 use super::epoch_history::EpochHistory;
 use super::gather::Gather;
 use super::group_commit::InFlight;
+use super::journaled::Journaled;
 use super::push_order::PushOrder;
 use super::read_segments::ReadSegments;
 use super::settings::PartitionSettings;
@@ -86,6 +87,8 @@ pub(super) struct GroupEnd {
     pub(super) submitted: Duration,
     /// What the group takes in memory.
     pub(super) bytes: usize,
+    /// Whether it is smaller than what is worth a write of its own.
+    pub(super) is_small: bool,
 }
 
 /// A segment that has groups in it, written or on their way.
@@ -167,6 +170,11 @@ pub(super) struct LogState<D: Disk> {
     pub(super) waiting_bytes: usize,
     pub(super) gather: Gather,
     pub(super) in_flight: InFlight<GroupEnd>,
+    pub(super) journaled: Journaled,
+    /// Everything below is durable in segments.
+    pub(super) stored: Offset,
+    /// The groups in the journal are to be written to segments now.
+    pub(super) must_store: bool,
     pub(super) acks: VecDeque<PendingAck>,
     pub(super) tail: TailCache,
     pub(super) closed: Vec<ClosedSegment>,
@@ -203,6 +211,8 @@ pub(crate) struct PartitionLog<D: Disk> {
     /// Told when `committed` moves, and when the log ends.
     pub(super) tail_moved: Notify,
     pub(super) is_dirty: std::cell::Cell<bool>,
+    /// The bytes with which it waits for the journal's next frame, if it does.
+    pub(super) waits_with: std::cell::Cell<Option<usize>>,
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -237,6 +247,9 @@ impl<D: Disk> PartitionLog<D> {
             waiting_bytes: 0,
             gather: Gather::default(),
             in_flight: InFlight::default(),
+            journaled: Journaled::default(),
+            stored: end,
+            must_store: false,
             acks: VecDeque::new(),
             tail: TailCache::default(),
             closed: checkpoint.closed,
@@ -265,7 +278,9 @@ impl<D: Disk> PartitionLog<D> {
             progress: Notify::new(),
             tail_moved: Notify::new(),
             is_dirty: std::cell::Cell::new(false),
+            waits_with: std::cell::Cell::new(None),
         });
+        log.context.add_log(&log);
         log.publish(&log.state.borrow());
         log
     }
@@ -330,7 +345,7 @@ impl<D: Disk> LogState<D> {
 
     /// Tells whether everything admitted is durable.
     pub(super) fn is_drained(&self) -> bool {
-        self.gather.is_empty() && self.in_flight.is_empty()
+        self.gather.is_empty() && self.in_flight.is_empty() && self.journaled.is_empty()
     }
 }
 

@@ -158,5 +158,6 @@ fn first_checkpoint(spec: &PartitionSpec, sequence: u64) -> Checkpoint {
         active: None,
         next: None,
         settings: spec.settings.bounded().to_stored(),
+        journal: None,
     }
 }

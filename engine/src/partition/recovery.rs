@@ -9,6 +9,7 @@ use super::checkpoint_store::{CheckpointStore, OpenLogError};
 use super::context::LogContext;
 use super::epoch_history::EpochHistory;
 use super::opening::failed;
+use super::replaying::append_replayed;
 use super::set_aside::{Recovery, SetAside, remove_or_set_aside};
 use super::settling::settle_tail;
 use crate::format::{
@@ -84,6 +85,17 @@ pub(super) async fn recover<D: Disk>(
         settled.map_err(|error| failed(directory, error))?;
         checkpoint.closed.push(segment.closed);
     }
+    let before = checkpoint.closed.last().map_or(Chain::default(), |closed| closed.last_chain);
+    let replayed =
+        append_replayed(context, directory, &checkpoint, end, before, &mut recovery).await?;
+    if let Some(replayed) = replayed {
+        if history.last().is_none_or(|last| last.epoch < replayed.last_epoch) {
+            history.begin(replayed.last_epoch, end);
+        }
+        end = replayed.closed.end_offset;
+        checkpoint.closed.push(replayed.closed);
+    }
+    checkpoint.journal = None;
     checkpoint.active = None;
     checkpoint.next = None;
     checkpoint.clean = true;

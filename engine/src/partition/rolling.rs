@@ -32,7 +32,8 @@ impl<D: Disk> PartitionLog<D> {
                 && state.retiring.is_none()
                 && state.next.is_none();
             let is_due = state.active.as_ref().is_some_and(|active| {
-                let filled = active.writer.point().position.0 + state.gather.bytes() as u64;
+                let filled = active.writer.point().position.0
+                    + (state.gather.bytes() + state.journaled.unstored_bytes()) as u64;
                 filled >= active.writer.file_bytes() / MAKE_NEXT_AT || !state.waiting.is_empty()
             });
             if !is_free || !is_due {
@@ -61,7 +62,7 @@ impl<D: Disk> PartitionLog<D> {
                 Err(error) => error,
             };
             if !error.is_full() {
-                self.stop(error);
+                self.stop(std::sync::Arc::new(error));
                 return;
             }
             let no_room = self.measure_room(self.segment_bytes_due()).await;
@@ -109,7 +110,7 @@ impl<D: Disk> PartitionLog<D> {
         let log = self.clone();
         self.context.runtime.spawn(Box::pin(async move {
             if let Err(error) = log.retire().await {
-                log.stop(error);
+                log.stop(std::sync::Arc::new(error));
             }
             log.state.borrow_mut().is_retiring = false;
             log.resume();

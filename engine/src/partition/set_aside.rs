@@ -42,6 +42,8 @@ pub struct Recovery {
     pub walked_bytes: u64,
     /// Bytes behind the last whole group that were cut off: appends that were never acknowledged.
     pub torn_bytes: u64,
+    /// Bytes that only the journal held and that are in a segment now.
+    pub journal_bytes: u64,
     /// The log end that had been durable, if the file was found shorter than that: records are lost.
     pub lost_end: Option<Offset>,
     /// Damaged ranges that were put under quarantine.
@@ -49,7 +51,7 @@ pub struct Recovery {
 }
 
 /// The directory, in the data directory, of files that were put aside.
-const SET_ASIDE: &str = "set-aside";
+pub(crate) const SET_ASIDE: &str = "set-aside";
 
 /// How long to wait for memory before trying again.
 const RETRY_AFTER: Duration = Duration::from_millis(2);

@@ -79,6 +79,8 @@ pub struct ShardLimits {
     pub gathered_bytes_max: usize,
     /// Bytes of written groups kept in memory for tail readers, over all partitions of the shard.
     pub tail_bytes_max: usize,
+    /// The length of the journal's file, made when several partitions write small groups; 0 for none.
+    pub journal_bytes: u64,
     /// Reads that wait for the disk, the ones in flight included.
     pub reads_in_flight_max: usize,
     /// Operations of reads in flight on the disk.
@@ -104,6 +106,7 @@ impl Default for ShardLimits {
             appends_in_flight_max: 65_536,
             gathered_bytes_max: 2 * BATCH_BYTES_MAX,
             tail_bytes_max: 24 << 20,
+            journal_bytes: 64 << 20,
             reads_in_flight_max: 64,
             cold_reads_in_flight_max: 32,
             cold_bytes_in_flight_max: 4 << 20,

@@ -249,7 +249,7 @@ impl<D: Disk> PartitionLog<D> {
     /// Goes back to idle after a start that failed, and answers those who waited for it.
     pub(super) async fn fail_start(self: &Rc<Self>, error: DiskError) {
         if !error.is_full() {
-            self.stop(error);
+            self.stop(std::sync::Arc::new(error));
             return;
         }
         let no_room = self.measure_room(self.segment_bytes_due()).await;

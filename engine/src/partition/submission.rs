@@ -1,17 +1,21 @@
 //! Hands groups to the device, and turns their completions into watermarks and acknowledgements.
 
+use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::admission::LIMIT_RETRY_AFTER;
 use super::append::{AppendError, UnknownReason};
 use super::authority::Shut;
-use super::group_commit::{GatheredBytes, GroupDecision, GroupNumber, GroupsInFlight, decide};
+use super::group_commit::{GROUPS_IN_FLIGHT_MAX, GroupNumber};
+use super::journaling::STORE_BYTES;
 use super::log::{
     GroupEnd, LogState, PartitionLog, PendingAck, Phase, PreparedSegment, WrittenSegment, is_sole,
 };
-use crate::format::DurableMark;
-use crate::id::{Epoch, Position};
-use crate::io::arena::SharedExtent;
+use super::way::{DIRECT_BYTES_MIN, Way, choose};
+use crate::format::{DurableMark, GROUP_HEADER_BYTES};
+use crate::id::{BLOCK_BYTES, Epoch, Offset, Position};
+use crate::io::arena::{Extent, SharedExtent};
 use crate::io::disk::{Disk, DiskError, DiskFile, WriteMode};
 use crate::segment::SegmentWriter;
 
@@ -21,6 +25,14 @@ struct GroupWrite<D: Disk> {
     extent: SharedExtent,
     position: Position,
     number: GroupNumber,
+    kind: GroupKind,
+}
+
+/// What the shard counts a group as while it is on its way.
+#[derive(Clone, Copy, Debug)]
+struct GroupKind {
+    is_small: bool,
+    was_journaled: bool,
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -32,9 +44,9 @@ impl<D: Disk> PartitionLog<D> {
             let Some(write) = write else { break };
             let log = self.clone();
             self.context.runtime.spawn(Box::pin(async move {
-                let GroupWrite { file, extent, position, number } = write;
+                let GroupWrite { file, extent, position, number, kind } = write;
                 let written = file.write(extent, position, WriteMode::Durable).await;
-                log.complete(number, written);
+                log.complete(number, kind, written);
             }));
         }
         self.make_next_if_due();
@@ -51,24 +63,96 @@ impl<D: Disk> PartitionLog<D> {
             self.start_if_idle();
         }
         self.progress.notify_waiters();
+        let journal = self.context.journal.borrow();
+        if journal.waiting() > 0 || journal.wants_room() {
+            self.context.mark_journal_dirty();
+        }
     }
 
-    /// Frames the next group if the group-commit rule lets it go and there is a segment for it.
-    fn next_write(&self, state: &mut LogState<D>) -> Option<GroupWrite<D>> {
+    /// Frames the next group for a segment if one may go now and there is room for it.
+    fn next_write(self: &Rc<Self>, state: &mut LogState<D>) -> Option<GroupWrite<D>> {
         if state.phase != Phase::Running || state.stopped.is_some() {
             return None;
         }
-        let gathered = GatheredBytes(state.gather.bytes());
-        if decide(gathered, GroupsInFlight(state.in_flight.len())) == GroupDecision::Gather {
-            return None;
+        let situation = self.situation(state);
+        if situation.wants_journal() {
+            self.context.make_journal_if_wanted();
         }
+        let way = choose(situation);
+        let has_unstored = state.journaled.has_unstored();
+        state.must_store &= has_unstored;
+        let wants_store = state.must_store
+            || state.is_paused
+            || !state.waiting.is_empty()
+            || state.journaled.unstored_bytes() >= STORE_BYTES
+            || way == Way::Direct;
+        if has_unstored && wants_store && state.in_flight.len() < GROUPS_IN_FLIGHT_MAX {
+            return self.frame_journaled(state);
+        }
+        match way {
+            Way::Direct if !has_unstored => self.frame_gathered(state),
+            Way::Journal => {
+                self.wait_for_frame(state.gather.bytes());
+                None
+            }
+            Way::Direct | Way::Gather => None,
+        }
+    }
+
+    /// Frames the oldest gathered group.
+    fn frame_gathered(self: &Rc<Self>, state: &mut LogState<D>) -> Option<GroupWrite<D>> {
         let filled_bytes = state.gather.oldest_bytes()?;
         let fits = state.active.as_ref().is_some_and(|active| active.writer.fits(filled_bytes));
         if !fits && !self.roll_now(state) {
             return None;
         }
-        let mut group = state.gather.take_oldest()?;
-        let durable_offset = state.watermarks.durable;
+        let group = state.gather.take_oldest()?;
+        let kind = GroupKind { is_small: filled_bytes < DIRECT_BYTES_MIN, was_journaled: false };
+        Some(self.frame(state, group.extent, filled_bytes, kind))
+    }
+
+    /// Frames the oldest groups in the journal as one group of a segment.
+    fn frame_journaled(self: &Rc<Self>, state: &mut LogState<D>) -> Option<GroupWrite<D>> {
+        let active = state.active.as_ref()?;
+        let left = active.writer.file_bytes().saturating_sub(active.writer.point().position.0);
+        let left = usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(GROUP_HEADER_BYTES);
+        let first_bytes = state.journaled.next_to_store(0).next()?.batches.len();
+        if !active.writer.fits(GROUP_HEADER_BYTES + first_bytes) && !self.roll_now(state) {
+            return None;
+        }
+        let bytes_max = if left < first_bytes { STORE_BYTES } else { left.min(STORE_BYTES) };
+        let (mut count, mut bytes) = (0, GROUP_HEADER_BYTES);
+        for group in state.journaled.next_to_store(bytes_max) {
+            count += 1;
+            bytes += group.batches.len();
+        }
+        let room = bytes.next_multiple_of(BLOCK_BYTES);
+        let Some(mut extent) = self.context.allocate_to_store(room) else {
+            self.resume_later();
+            return None;
+        };
+        let mut at = GROUP_HEADER_BYTES;
+        for group in state.journaled.next_to_store(bytes_max) {
+            let batches = group.batches.as_slice();
+            extent.as_mut_slice()[at..][..batches.len()].copy_from_slice(batches);
+            at += batches.len();
+        }
+        state.journaled.begin_storing(count);
+        self.context.journal.borrow_mut().note_stored(bytes - GROUP_HEADER_BYTES);
+        self.context.storing.set(self.context.storing.get() + 1);
+        self.context.counters.stored_groups.add(1);
+        Some(self.frame(state, extent, bytes, GroupKind { is_small: false, was_journaled: true }))
+    }
+
+    /// Gives a group its place in the active segment, where it fits.
+    fn frame(
+        &self,
+        state: &mut LogState<D>,
+        mut extent: Extent,
+        filled_bytes: usize,
+        kind: GroupKind,
+    ) -> GroupWrite<D> {
+        let stored = state.stored;
         let active = state.active.as_mut().expect("a running log has an active segment");
         let base_offset = active.writer.point().offset;
         // While nothing of this segment is durable its marks say 0.
@@ -76,10 +160,11 @@ impl<D: Disk> PartitionLog<D> {
             0 => Position::ZERO,
             _ => active.durable.position,
         };
-        let durable = DurableMark { offset: durable_offset, position };
+        // What is durable by the journal alone does not count: the walk finds it elsewhere.
+        let durable = DurableMark { offset: stored, position };
         let reserved = active
             .writer
-            .frame(&mut group.extent, group.filled_bytes, durable)
+            .frame(&mut extent, filled_bytes, durable)
             .expect("a group that fits, or the first of its segment");
         let file = active.file.clone().expect("a running log has opened its segment");
         let end = GroupEnd {
@@ -88,15 +173,33 @@ impl<D: Disk> PartitionLog<D> {
             epoch: state.owned.map_or(Epoch::NONE, |owned| owned.epoch),
             submitted: self.context.clock.now().boottime,
             bytes: reserved.bytes,
+            is_small: kind.is_small,
         };
+        let next_offset = reserved.after.offset;
         let number = state.in_flight.submit(end);
-        let extent = group.extent.freeze();
-        state.tail.push(base_offset, reserved.after.offset, extent.clone(), group.filled_bytes);
+        let extent = extent.freeze();
+        let batches = extent.slice(GROUP_HEADER_BYTES..filled_bytes);
+        match kind.was_journaled {
+            true => state.tail.replace(base_offset, next_offset, batches),
+            false => state.tail.push(base_offset, next_offset, batches),
+        }
+        if kind.is_small {
+            self.context.small_in_flight.set(self.context.small_in_flight.get() + 1);
+        }
         let counters = &self.context.counters;
         counters.groups.add(1);
         counters.group_bytes.add(reserved.bytes as u64);
         counters.groups_in_flight.add(1);
-        Some(GroupWrite { file, extent, position: reserved.position, number })
+        GroupWrite { file, extent, position: reserved.position, number, kind }
+    }
+
+    /// Tries again when memory may have come back.
+    fn resume_later(self: &Rc<Self>) {
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            log.context.runtime.sleep(LIMIT_RETRY_AFTER).await;
+            log.resume();
+        }));
     }
 
     /// Begins the next segment with the next group, chained to the active one. No write is needed before.
@@ -119,12 +222,27 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Takes the completion of a group.
-    fn complete(self: &Rc<Self>, number: GroupNumber, written: Result<(), DiskError>) {
-        let counters = &self.context.counters;
+    fn complete(
+        self: &Rc<Self>,
+        number: GroupNumber,
+        kind: GroupKind,
+        written: Result<(), DiskError>,
+    ) {
+        let context = &self.context;
+        let counters = &context.counters;
         counters.groups_in_flight.set(counters.groups_in_flight.get() - 1);
+        if kind.is_small {
+            context.small_in_flight.set(context.small_in_flight.get() - 1);
+        }
+        if kind.was_journaled {
+            context.storing.set(context.storing.get() - 1);
+        }
         match written {
             Ok(()) => self.make_durable(number),
-            Err(error) => self.stop(error),
+            Err(error) => self.stop(Arc::new(error)),
+        }
+        if kind.was_journaled {
+            context.mark_journal_dirty();
         }
         // What was gathered is smaller now: what waited for that may fit.
         self.resume();
@@ -136,14 +254,33 @@ impl<D: Disk> PartitionLog<D> {
         if state.stopped.is_some() {
             return;
         }
-        let durable = state.in_flight.complete(number);
-        if durable.is_empty() {
+        let stored = state.in_flight.complete(number);
+        if stored.is_empty() {
             return;
         }
         let committed_before = state.watermarks.committed;
-        for end in &durable {
-            self.note_durable(&mut state, end);
+        for end in &stored {
+            self.note_stored(&mut state, end);
             self.context.note_cached(self, end.bytes);
+        }
+        self.answer(state, committed_before);
+    }
+
+    /// Takes note that a frame of the journal with groups of this log is durable.
+    pub(super) fn advance_by_journal(self: &Rc<Self>) {
+        let state = self.state.borrow_mut();
+        if state.stopped.is_none() {
+            let committed_before = state.watermarks.committed;
+            self.answer(state, committed_before);
+        }
+        self.resume();
+    }
+
+    /// Moves the watermarks over what the journal has made durable too, and answers whom that concerns.
+    fn answer(&self, mut state: RefMut<'_, LogState<D>>, committed_before: Offset) {
+        let durable = state.watermarks.durable;
+        if let Some((end, epoch)) = state.journaled.durable_from(durable) {
+            self.note_durable(&mut state, end, epoch);
         }
         // Before the answers: who has one finds it in the watermarks.
         self.status.watermarks.publish(state.watermarks);
@@ -156,17 +293,23 @@ impl<D: Disk> PartitionLog<D> {
         self.context.keep_tail_budget();
     }
 
-    fn note_durable(&self, state: &mut LogState<D>, end: &GroupEnd) {
-        state.watermarks.make_durable(end.after.offset);
+    fn note_stored(&self, state: &mut LogState<D>, end: &GroupEnd) {
+        state.stored = end.after.offset;
+        state.journaled.release(end.after.offset);
         let segments = state.active.iter_mut().chain(&mut state.retiring);
         for segment in segments {
             if segment.writer.segment() == end.segment {
                 segment.durable = end.after;
             }
         }
+        self.note_durable(state, end.after.offset, end.epoch);
+    }
+
+    fn note_durable(&self, state: &mut LogState<D>, end: Offset, epoch: Epoch) {
+        state.watermarks.make_durable(end);
         // A group of an epoch that has ended is committed by the marker of the next one, not by itself.
-        let is_current = state.promised <= end.epoch
-            && state.owned.is_some_and(|owned| owned.epoch == end.epoch);
+        let is_current =
+            state.promised <= epoch && state.owned.is_some_and(|owned| owned.epoch == epoch);
         if is_current && is_sole(&self.context, state.descriptor.as_ref()) {
             let durable = state.watermarks.durable;
             state.watermarks.commit(durable);
@@ -206,17 +349,27 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Stops the log at what is durable: the first device error ends its appends (I9).
-    pub(super) fn stop(&self, error: DiskError) {
+    pub(super) fn stop(&self, error: Arc<DiskError>) {
         let mut state = self.state.borrow_mut();
         if state.stopped.is_some() {
             return;
         }
         tracing::error!(partition = %self.id, %error, "the partition has stopped");
-        let error = Arc::new(error);
         state.stopped = Some(error.clone());
         state.gather.clear();
-        state.tail.clear();
         state.watermarks.stop_at_durable();
+        let durable = state.watermarks.durable;
+        state.tail.truncate(durable);
+        if !state.journaled.is_empty() {
+            // Nothing will take its groups to a segment in this run, so they must stay where they are; what
+            // lies in memory serves readers until then.
+            let unstored_bytes = state.journaled.unstored_bytes();
+            let mut journal = self.context.journal.borrow_mut();
+            journal.note_stored(unstored_bytes);
+            journal.freeze();
+            drop(journal);
+            self.context.mark_journal_dirty();
+        }
         self.status.stop(&error);
         self.context.counters.stopped.add(1);
         self.publish(&state);

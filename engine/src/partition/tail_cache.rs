@@ -7,17 +7,17 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::format::{GROUP_HEADER_BYTES, StoredBatch};
+use crate::format::StoredBatch;
 use crate::id::Offset;
 use crate::io::arena::SharedExtent;
 use crate::segment::Sharing;
 
-/// One framed group.
+/// The batches of one group, of a segment or of the journal.
 #[derive(Clone, Debug)]
 struct CachedGroup {
     base_offset: Offset,
     next_offset: Offset,
-    /// Header and batches, without the padding.
+    /// Whole batches, back to back.
     bytes: Bytes,
     /// The memory of `bytes`, to note that readers have it.
     extent: SharedExtent,
@@ -37,23 +37,42 @@ pub(super) struct CachedRead {
 }
 
 impl TailCache {
-    /// Adds a group that was just framed.
+    /// Adds the batches of a group that was just framed.
     ///
     /// # Panics
     ///
     /// If it does not go on from the last one.
-    pub(super) fn push(
-        &mut self,
-        base_offset: Offset,
-        next_offset: Offset,
-        extent: SharedExtent,
-        filled: usize,
-    ) {
+    pub(super) fn push(&mut self, base_offset: Offset, next_offset: Offset, batches: SharedExtent) {
         if let Some(last) = self.groups.back() {
             assert!(last.next_offset == base_offset, "groups in memory follow each other");
         }
-        let bytes = extent.clone().into_bytes().slice(..filled);
-        self.groups.push_back(CachedGroup { base_offset, next_offset, bytes, extent });
+        let bytes = batches.clone().into_bytes();
+        self.groups.push_back(CachedGroup { base_offset, next_offset, bytes, extent: batches });
+    }
+
+    /// Puts one group in the place of those that hold the same batches from `base_offset` to `next_offset`.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub(super) fn replace(
+        &mut self,
+        base_offset: Offset,
+        next_offset: Offset,
+        batches: SharedExtent,
+    ) {
+        let first = self.groups.partition_point(|group| group.next_offset <= base_offset);
+        let end = self.groups.partition_point(|group| group.next_offset <= next_offset);
+        assert!(first < end, "groups to replace are in memory");
+        let bytes = batches.clone().into_bytes();
+        self.groups.drain(first + 1..end);
+        self.groups[first] = CachedGroup { base_offset, next_offset, bytes, extent: batches };
+    }
+
+    /// Takes away what lies at or above `end`, where a group starts or the last one ends.
+    pub(super) fn truncate(&mut self, end: Offset) {
+        let kept = self.groups.partition_point(|group| group.next_offset <= end);
+        self.groups.truncate(kept);
     }
 
     /// Lets go of the oldest group.
@@ -86,7 +105,7 @@ impl TailCache {
             if group.base_offset >= end {
                 break;
             }
-            let mut at = GROUP_HEADER_BYTES;
+            let mut at = 0;
             while at < group.bytes.len() {
                 let rest = group.bytes.slice(at..);
                 let batch = StoredBatch::decode_trusted(&rest).expect("we wrote this group");

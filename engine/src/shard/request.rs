@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::format::RecordBatch;
-use crate::id::{Epoch, Offset, PartitionId};
+use crate::id::{Epoch, JournalId, Offset, PartitionId};
 use crate::io::clock::WallTime;
 use crate::io::runtime::LocalFuture;
 use crate::partition::{
@@ -86,6 +86,11 @@ pub(crate) enum Request {
         reply: Reply<Offset, GrantError>,
     },
     Spawn(Task),
+    /// The journals of earlier runs are not needed any more, or are to be kept aside.
+    RetireJournals {
+        journals: Vec<JournalId>,
+        keep: bool,
+    },
 }
 
 impl Request {
@@ -101,7 +106,8 @@ impl Request {
             Request::Delete { reply, .. } => drop(reply.send(Err(ChangeError::Closed))),
             Request::Grant { reply, .. } => drop(reply.send(Err(GrantError::Closed))),
             Request::Revoke { reply, .. } => drop(reply.send(Err(GrantError::Closed))),
-            Request::Spawn(_) => {}
+            // The next open finds the journals again.
+            Request::Spawn(_) | Request::RetireJournals { .. } => {}
         }
     }
 }
@@ -118,6 +124,7 @@ impl std::fmt::Debug for Request {
             Request::Grant { .. } => "Grant",
             Request::Revoke { .. } => "Revoke",
             Request::Spawn(_) => "Spawn",
+            Request::RetireJournals { .. } => "RetireJournals",
         })
     }
 }

@@ -19,10 +19,11 @@ use super::record::PartitionRecord;
 use super::report::{CreateError, PartitionOpened, ShardReport};
 use super::request::{Change, Reply, Request, Slot};
 use crate::format::Identity;
-use crate::id::PartitionId;
+use crate::id::{JournalId, PartitionId};
 use crate::io::Environment;
 use crate::io::disk::Disk;
 use crate::io::transport::Transport;
+use crate::journal::list_journals;
 use crate::partition::{
     AppendError, ChangeError, FoundPartition, GateState, GrantError, LogContext, OpenLogError,
     PartitionLog, PartitionSpec, ReadError, SetAside, ShardLimits, find_partitions,
@@ -64,6 +65,10 @@ pub(crate) struct ShardOpened {
     pub(crate) records: Vec<Arc<PartitionRecord>>,
     pub(crate) partitions: Vec<PartitionOpened>,
     pub(crate) set_aside: Vec<SetAside>,
+    /// The journals of earlier runs: not needed once all shards have opened.
+    pub(crate) stale_journals: Vec<JournalId>,
+    /// Whether one of them is damaged.
+    pub(crate) has_damaged_journal: bool,
 }
 
 /// One shard: its partitions and what they share.
@@ -97,6 +102,7 @@ impl<D: Disk> Shard<D> {
             setup.mailbox.waker(),
             setup.seed,
         );
+        let stale_journals = list_journals(&context.disk, &context.directory).await?;
         let mut found = find_partitions(&context).await?;
         found.retain(|partition| shard_of(&partition.id, setup.shards) == setup.index);
         let shard = Rc::new(Shard {
@@ -109,7 +115,11 @@ impl<D: Disk> Shard<D> {
             creating: tokio::sync::Mutex::new(()),
             is_closing: Cell::new(false),
         });
-        let opened = shard.open_all(found).await?;
+        let mut opened = shard.open_all(found).await?;
+        opened.stale_journals = stale_journals;
+        if let Some(replay) = shard.context.forget_replay().await {
+            opened.has_damaged_journal = replay.is_damaged();
+        }
         Ok((shard, opened))
     }
 
@@ -194,6 +204,7 @@ impl<D: Disk> Shard<D> {
         while let Some(log) = self.context.take_dirty() {
             log.submit();
         }
+        self.context.pump_journal();
     }
 
     /// Waits until there is something to do.
@@ -238,6 +249,9 @@ impl<D: Disk> Shard<D> {
                 Ok(_) | Err(ChangeError::Closed) => report.clean += 1,
                 Err(_) => report.unclean.push(id),
             }
+        }
+        if report.unclean.is_empty() {
+            self.context.remove_journal().await;
         }
         report.unclean.sort();
         for reply in self.setup.mailbox.take_closers() {
@@ -348,6 +362,12 @@ impl<D: Disk> LocalShard for Shard<D> {
             Request::Delete { id, reply } => {
                 let runtime = self.context.runtime.clone();
                 runtime.spawn(Box::pin(async move { drop(reply.send(self.delete(id).await)) }));
+            }
+            Request::RetireJournals { journals, keep } => {
+                let runtime = self.context.runtime.clone();
+                runtime.spawn(Box::pin(async move {
+                    self.context.retire_journals(&journals, keep).await;
+                }));
             }
             Request::Spawn(task) => {
                 let task = task(self.environment.as_ref());
