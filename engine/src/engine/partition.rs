@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::EngineShared;
 use super::append_future::Append;
+use super::mapped::{MappedSegment, map_failed};
 use super::reader::Reader;
 use super::shards::{ShardHandle, ShardIndex};
 use crate::format::RecordBatch;
@@ -14,8 +15,8 @@ use crate::id::{Epoch, Offset, PartitionId, PartitionName};
 use crate::io::clock::WallTime;
 use crate::io::disk::DiskError;
 use crate::partition::{
-    AppendError, AppendOptions, ChangeError, Read, ReadAnswer, ReadError, UncheckedAnswer, Wait,
-    Watermarks,
+    AppendError, AppendOptions, ChangeError, MapSource, Read, ReadAnswer, ReadError,
+    UncheckedAnswer, Verification, Wait, Watermarks,
 };
 use crate::segment::PayloadCheck;
 use crate::shard::{Change, PartitionRecord, Request, Sent};
@@ -128,6 +129,40 @@ impl Partition {
         match self.shard.send(Request::Read { slot, read, payloads, reply }) {
             Sent::Taken => Some(answer),
             Sent::Full => None,
+        }
+    }
+
+    /// Maps the closed segment that holds `offset` on the calling thread; `None` when that record lies in the
+    /// segment that is being written, or in one that is damaged in part. See [`MappedSegment`] for what a map costs
+    /// and risks.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], as of a read from `offset`.
+    pub async fn map_closed(
+        &self,
+        offset: Offset,
+        verification: Verification,
+    ) -> Result<Option<MappedSegment>, ReadError> {
+        let checks_payloads = verification.checks_payloads(self.engine.config.verify_payloads);
+        let mut is_last_try = false;
+        loop {
+            let Some(source) = self.find_closed(offset).await? else { return Ok(None) };
+            match MappedSegment::open(source, checks_payloads) {
+                Ok(mapped) => return Ok(Some(mapped)),
+                // Trimmed before it was open: the shard will say so.
+                Err(error) if error.is_missing() && !is_last_try => is_last_try = true,
+                Err(error) => return Err(map_failed(error)),
+            }
+        }
+    }
+
+    async fn find_closed(&self, offset: Offset) -> Result<Option<MapSource>, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let slot = self.record.slot;
+        match self.shard.send(Request::Map { slot, offset, reply }) {
+            Sent::Taken => answer.await.unwrap_or(Err(ReadError::Closed)),
+            Sent::Full => Err(ReadError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
         }
     }
 

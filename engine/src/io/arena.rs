@@ -221,6 +221,18 @@ impl SharedExtent {
         self.hold.mark_lent();
     }
 
+    /// Tells whether a reader was given part of the extent before.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.hold.is_lent()
+    }
+
+    /// The bytes of the arena that it keeps lent out, those of other parts of the same extent included.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.hold.capacity_bytes()
+    }
+
     /// The same memory as [`Bytes`], without a copy; it keeps the extent lent out. Allocates the owner that
     /// `Bytes` needs: one small allocation.
     #[must_use]

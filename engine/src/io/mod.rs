@@ -12,6 +12,8 @@ mod disk_calls;
 pub mod environment;
 mod frame;
 mod in_flight;
+#[expect(unsafe_code, reason = "a map of a file that nobody changes")]
+mod map;
 pub mod probe;
 #[expect(unsafe_code, reason = "operations whose buffers the kernel uses until they complete")]
 pub mod ring;
@@ -25,4 +27,5 @@ mod tasks;
 pub mod transport;
 
 pub use environment::{Environment, ShardMain, StartError, ThreadOptions};
+pub(crate) use map::FileMap;
 pub use system_clock::SystemClock;

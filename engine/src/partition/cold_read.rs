@@ -1,6 +1,7 @@
 //! Reads from the segments on disk: which segment, whether the read goes on with a scan, and in its turn on the lane.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::id::{Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError, OpenMode};
 use crate::segment::{
-    PayloadCheck, ScanError, SegmentCursor, SegmentEnd, SegmentRead, SegmentReadAnswer,
-    SegmentReadError, SegmentReader, SparseIndex, load_index, piece_bytes_for, segment_path,
+    PayloadCheck, READ_BYTES_MIN, ScanError, SegmentCursor, SegmentEnd, SegmentRead,
+    SegmentReadAnswer, SegmentReadError, SegmentReader, Sharing, SparseIndex, load_index,
+    piece_bytes_for, segment_path,
 };
 
 /// What finding the index of a segment takes of the lane.
@@ -40,6 +42,19 @@ pub(super) struct Source<D: Disk> {
 enum Holder<D: Disk> {
     Closed { closed: ClosedSegment, hold: SegmentHold },
     Written { source: Option<Source<D>>, segment: SegmentId, hold: SegmentHold },
+}
+
+/// A closed segment that a caller may map, and what it may read of it.
+#[derive(Debug)]
+pub(crate) struct MapSource {
+    pub(crate) path: PathBuf,
+    pub(crate) segment: SegmentId,
+    pub(crate) base_offset: Offset,
+    /// The first readable record.
+    pub(crate) first_offset: Offset,
+    pub(crate) end: SegmentEnd,
+    pub(crate) index: Arc<SparseIndex>,
+    pub(crate) hold: SegmentHold,
 }
 
 /// Whether a part of a read may wait for the disk: the first one may, further ones take what is there.
@@ -132,7 +147,7 @@ impl<D: Disk> PartitionLog<D> {
         let is_cached = state.tail.start().is_some_and(|start| start <= part.from);
         is_cached.then(|| {
             let committed = state.watermarks.committed;
-            let sharing = self.context.sharing();
+            let sharing = |bytes| self.context.sharing(bytes);
             state.tail.read(part.from, committed, part.bytes_max, sharing).batches
         })
     }
@@ -161,7 +176,7 @@ impl<D: Disk> PartitionLog<D> {
             bytes_max: part.bytes_max,
             markers: false,
             payloads: part.payloads,
-            sharing: self.context.sharing(),
+            sharing: Sharing::Lend,
         };
         if let Some(following) = scan.take() {
             match self.read_on(following, &source, read, &part).await {
@@ -207,7 +222,8 @@ impl<D: Disk> PartitionLog<D> {
         let Some(piece) = scan.pieces.front() else {
             return ReadOn::AsksDisk(Some(scan));
         };
-        let read = SegmentRead { cursor: scan.cursor, ..read };
+        let sharing = self.context.sharing(piece.bytes());
+        let read = SegmentRead { cursor: scan.cursor, sharing, ..read };
         let (slot, start) = (piece.slot.clone(), piece.positions.start);
         let found = match slot.wait().await {
             Some(extent) => source.reader.read_piece_of(&read, &extent, start),
@@ -254,14 +270,23 @@ impl<D: Disk> PartitionLog<D> {
             true => PIECE_BYTES_BESIDE_APPENDS,
             false => PIECE_BYTES,
         };
+        self.look_up(source, |index| next_piece(index.entries(), start, end, piece_bytes))
+    }
+
+    /// Asks the index of a segment; `None` also when it is not at hand.
+    fn look_up<T>(
+        &self,
+        source: &Source<D>,
+        ask: impl FnOnce(&SparseIndex) -> Option<T>,
+    ) -> Option<T> {
         if let Some(index) = &source.index {
-            return next_piece(index.entries(), start, end, piece_bytes);
+            return ask(index);
         }
         let state = self.state.borrow();
         let segment = source.reader.segment();
         let mut written = state.active.iter().chain(&state.retiring);
         let written = written.find(|written| written.writer.segment() == segment)?;
-        next_piece(written.writer.index().entries(), start, end, piece_bytes)
+        ask(written.writer.index())
     }
 
     /// Follows a scan on, unless its segment was cut or dropped meanwhile.
@@ -276,17 +301,21 @@ impl<D: Disk> PartitionLog<D> {
     async fn read_direct(
         &self,
         source: &Source<D>,
-        read: SegmentRead,
+        mut read: SegmentRead,
     ) -> Result<SegmentReadAnswer, ReadError> {
         let lane = &self.context.cold_lane;
         let _passage = lane.enter(piece_bytes_for(&read), Urgency::Demanded).await;
+        read.sharing = self.context.sharing(piece_bytes_for(&read));
         let mut answer = source.reader.read(read).await;
         if let Err(SegmentReadError::ArenaFull { bytes }) = answer {
-            // What serves other readers makes room for what is asked now.
-            drop(self.context.allocate(bytes));
+            // What serves other readers makes room for what is asked now; for one batch, if not for more.
+            if self.context.allocate(bytes).is_none() {
+                read.bytes_max = 0;
+                drop(self.context.allocate(piece_bytes_for(&read)));
+            }
             answer = source.reader.read(read).await;
         }
-        answer.map_err(read_error)
+        answer.map_err(segment_read_error)
     }
 
     /// Finds the first record of a segment that was appended at or after `time`.
@@ -297,8 +326,50 @@ impl<D: Disk> PartitionLog<D> {
     ) -> Result<Option<Offset>, ReadError> {
         let lane = &self.context.cold_lane;
         let _passage = lane.enter(INDEX_READ_BYTES, Urgency::Demanded).await;
-        let found = source.reader.offset_at(time, source.cursor, source.end).await;
-        found.map_err(read_error)
+        // Append times never fall, so what the index has before `time` lies before what is sought.
+        let before = self.look_up(source, |index| index.locate_time(time));
+        let before = before.map(SegmentCursor::from);
+        let cursor = before.filter(|before| before.offset > source.cursor.offset);
+        let found =
+            source.reader.offset_at(time, cursor.unwrap_or(source.cursor), source.end).await;
+        found.map_err(segment_read_error)
+    }
+
+    /// Finds the closed segment that holds `offset`, for a caller to map. `None` when no closed one does, or some of
+    /// it is damaged.
+    pub(crate) async fn map_source(
+        self: &Rc<Self>,
+        offset: Offset,
+    ) -> Result<Option<MapSource>, ReadError> {
+        let (closed, hold) = {
+            let state = self.state.borrow();
+            self.check_read(&state, offset)?;
+            let place = state.closed.partition_point(|closed| closed.end_offset <= offset);
+            let Some(closed) = state.closed.get(place).copied() else { return Ok(None) };
+            let is_whole = state.quarantined.iter().all(|range| range.segment != closed.segment);
+            if !is_whole || closed.base_offset > offset || offset >= state.watermarks.committed {
+                return Ok(None);
+            }
+            (closed, self.read_segments.hold(closed.segment))
+        };
+        let open = self.open_closed(closed, hold.clone()).await?;
+        let state = self.state.borrow();
+        self.check_read(&state, offset)?;
+        if !state.closed.contains(&closed) {
+            return Err(ReadError::Busy { retry_after: Duration::ZERO });
+        }
+        Ok(Some(MapSource {
+            path: segment_path(&self.directory, closed.segment),
+            segment: closed.segment,
+            base_offset: closed.base_offset,
+            first_offset: closed.base_offset.max(state.watermarks.log_start),
+            end: SegmentEnd {
+                position: closed.end_position,
+                offset: closed.end_offset.min(state.watermarks.committed),
+            },
+            index: open.index.clone(),
+            hold,
+        }))
     }
 
     /// Opens the segment that holds `offset`.
@@ -379,7 +450,11 @@ impl<D: Disk> PartitionLog<D> {
         let index = {
             let lane = &self.context.cold_lane;
             let _passage = lane.enter(INDEX_READ_BYTES, Urgency::Demanded).await;
-            let index = load_index(&self.context.disk, &file, &closed).await;
+            let mut index = load_index(&self.context.disk, &file, &closed).await;
+            if let Err(ScanError::ArenaFull { bytes }) = index {
+                drop(self.context.allocate(bytes.max(READ_BYTES_MIN)));
+                index = load_index(&self.context.disk, &file, &closed).await;
+            }
             Arc::new(index.map_err(scan_error)?)
         };
         let reader = SegmentReader::new(self.context.disk.clone(), file, closed.segment);
@@ -448,7 +523,7 @@ fn scan_error(error: ScanError) -> ReadError {
     }
 }
 
-fn read_error(error: SegmentReadError) -> ReadError {
+pub(crate) fn segment_read_error(error: SegmentReadError) -> ReadError {
     match error {
         SegmentReadError::Corrupt { path, positions, offsets } => {
             ReadError::Corrupt { path, positions, offsets }

@@ -12,6 +12,7 @@ use atomic_waker::AtomicWaker;
 use super::cold_lane::{ColdLane, LaneLimits};
 use super::counters::LogCounters;
 use super::gate_state::GateState;
+use super::lending::may_lend;
 use super::log::PartitionLog;
 use super::read_ahead::ReadAhead;
 use super::settings::ShardLimits;
@@ -202,11 +203,11 @@ impl<D: Disk> LogContext<D> {
         }
     }
 
-    /// Whose memory the next answer to a reader comes in: the arena's, until readers hold their share of it.
-    pub(super) fn sharing(&self) -> Sharing {
+    /// Whose memory the next `bytes` for a reader come in: the arena's, until readers hold their share of it.
+    pub(super) fn sharing(&self, bytes: usize) -> Sharing {
         let arena = self.disk.arena();
         let lent_max = arena.capacity_bytes() / 100 * self.limits.lent_percent_max;
-        if arena.lent_bytes() < lent_max {
+        if may_lend(arena.lent_bytes(), lent_max, bytes) {
             return Sharing::Lend;
         }
         self.counters.copied_reads.add(1);

@@ -57,7 +57,7 @@ impl<D: Disk> PartitionLog<D> {
         if state.tail.start().is_none_or(|start| start > read.from) {
             return Ok(None);
         }
-        let sharing = self.context.sharing();
+        let sharing = |bytes| self.context.sharing(bytes);
         let cached = state.tail.read(read.from, committed, read.bytes_max, sharing);
         let next = cached.batches.last().map_or(read.from, StoredBatch::next_offset);
         self.context.counters.tail_reads.add(1);

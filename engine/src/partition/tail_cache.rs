@@ -97,7 +97,7 @@ impl TailCache {
         from: Offset,
         end: Offset,
         bytes_max: usize,
-        sharing: Sharing,
+        sharing: impl Fn(usize) -> Sharing,
     ) -> CachedRead {
         let mut read = CachedRead::default();
         let first = self.groups.partition_point(|group| group.next_offset <= from);
@@ -105,6 +105,10 @@ impl TailCache {
             if group.base_offset >= end {
                 break;
             }
+            let sharing = match group.extent.is_lent() {
+                true => Sharing::Lend,
+                false => sharing(group.extent.held_bytes()),
+            };
             let mut at = 0;
             while at < group.bytes.len() {
                 let rest = group.bytes.slice(at..);

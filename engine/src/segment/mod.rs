@@ -9,6 +9,7 @@ mod damage_tests;
 pub mod group_walk;
 pub mod index;
 pub mod maker;
+pub mod mapped;
 mod read_plan;
 pub mod reader;
 pub mod scan;
@@ -27,11 +28,12 @@ pub use index::SparseIndex;
 pub use maker::{
     MakeError, OpenSegmentError, make_segment, open_segment, segment_id_of_name, segment_path,
 };
-pub(crate) use reader::piece_bytes_for;
+pub use mapped::SegmentMap;
 pub use reader::{
     PayloadCheck, SegmentCursor, SegmentEnd, SegmentRead, SegmentReadAnswer, SegmentReadError,
     SegmentReader, Sharing,
 };
+pub(crate) use reader::{READ_BYTES_MIN, piece_bytes_for};
 pub use scan::{CorruptRange, ScanError, ScanRange, ScanReport, Tail, scan_segment};
 pub use survey::{DurableClaim, durable_claim};
 pub use writer::{ReservedWrite, SegmentFull, SegmentWriter};

@@ -10,7 +10,7 @@ use crate::id::{Epoch, JournalId, Offset, PartitionId};
 use crate::io::clock::WallTime;
 use crate::io::runtime::LocalFuture;
 use crate::partition::{
-    AppendError, AppendOptions, Appended, ChangeError, Grant, GrantError, GrantOutcome,
+    AppendError, AppendOptions, Appended, ChangeError, Grant, GrantError, GrantOutcome, MapSource,
     PartitionSpec, Read, ReadError, UncheckedAnswer,
 };
 use crate::segment::PayloadCheck;
@@ -57,6 +57,11 @@ pub(crate) enum Request {
         payloads: PayloadCheck,
         reply: Reply<UncheckedAnswer, ReadError>,
     },
+    Map {
+        slot: Slot,
+        offset: Offset,
+        reply: Reply<Option<MapSource>, ReadError>,
+    },
     OffsetAt {
         slot: Slot,
         time: WallTime,
@@ -100,6 +105,7 @@ impl Request {
         match self {
             Request::Append { reply, .. } => drop(reply.send(Err(AppendError::Closed))),
             Request::Read { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
+            Request::Map { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::OffsetAt { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::Change { reply, .. } => drop(reply.send(Err(ChangeError::Closed))),
             Request::Create { reply, .. } => drop(reply.send(Err(CreateError::Closed))),
@@ -117,6 +123,7 @@ impl std::fmt::Debug for Request {
         f.write_str(match self {
             Request::Append { .. } => "Append",
             Request::Read { .. } => "Read",
+            Request::Map { .. } => "Map",
             Request::OffsetAt { .. } => "OffsetAt",
             Request::Change { .. } => "Change",
             Request::Create { .. } => "Create",

@@ -327,6 +327,11 @@ impl<D: Disk> LocalShard for Shard<D> {
                 Some(log) => log.read(read, payloads, reply),
                 None => drop(reply.send(Err(ReadError::Closed))),
             },
+            Request::Map { slot, offset, reply } => {
+                self.start(reply, ReadError::Closed, slot, move |log| async move {
+                    log.map_source(offset).await
+                });
+            }
             Request::OffsetAt { slot, time, reply } => {
                 self.start(reply, ReadError::Closed, slot, move |log| async move {
                     log.offset_at(time).await

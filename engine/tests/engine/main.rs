@@ -4,5 +4,6 @@
 mod append_read;
 mod changes;
 mod gate;
+mod reads;
 mod refusals;
 mod support;

@@ -162,12 +162,16 @@ impl Hold {
 
     /// Notes that a reader is given part of the run: it counts as lent until the last claim drops.
     pub(super) fn mark_lent(&self) {
-        if self.holders().load(Ordering::Relaxed) & LENT != 0 {
+        if self.is_lent() {
             return;
         }
         if self.holders().fetch_or(LENT, Ordering::Relaxed) & LENT == 0 {
             self.region.lent_blocks.fetch_add(self.run.blocks, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.holders().load(Ordering::Relaxed) & LENT != 0
     }
 
     fn pointer_to(&self, range: &Range<usize>) -> *mut u8 {
