@@ -144,11 +144,12 @@ impl<D: Disk> LogContext<D> {
     }
 
     pub(crate) fn has_dirty(&self) -> bool {
-        self.has_dirty_logs() || self.is_journal_dirty.get()
+        !self.dirty.borrow().is_empty() || self.is_journal_dirty.get()
     }
 
-    pub(super) fn has_dirty_logs(&self) -> bool {
-        !self.dirty.borrow().is_empty()
+    /// Tells whether partitions other than `log` have something to submit at the end of this turn.
+    pub(super) fn has_dirty_beside(&self, log: &PartitionLog<D>) -> bool {
+        self.dirty.borrow().iter().any(|dirty| !std::ptr::eq(Rc::as_ptr(dirty), log))
     }
 
     /// Has the shard's loop look after the journal at the end of this turn.

@@ -64,7 +64,7 @@ impl<D: Disk> PartitionLog<D> {
             has_journaled: state.journaled.has_unstored(),
             must_be_direct: state.is_paused || state.gather.has_marker(),
             is_crowded: others_wait
-                || context.has_dirty_logs()
+                || context.has_dirty_beside(self)
                 || context.small_in_flight.get() > own_small
                 || journal.frames_in_flight() > 0,
             has_journal: journal.is_made(),
