@@ -14,7 +14,7 @@ use super::read_ahead::PieceSource;
 use super::read_segments::{OpenSegment, SegmentHold};
 use super::scan_rule::{PIECE_BYTES, PIECE_BYTES_BESIDE_APPENDS, next_piece};
 use super::scans::Scan;
-use crate::format::{ClosedSegment, StoredBatch};
+use crate::format::{ClosedSegment, IndexEntry, StoredBatch};
 use crate::id::{Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError, OpenMode};
@@ -304,9 +304,10 @@ impl<D: Disk> PartitionLog<D> {
         mut read: SegmentRead,
     ) -> Result<SegmentReadAnswer, ReadError> {
         let lane = &self.context.cold_lane;
-        let _passage = lane.enter(piece_bytes_for(&read), Urgency::Demanded).await;
-        read.sharing = self.context.sharing(piece_bytes_for(&read));
-        let mut answer = source.reader.read(read).await;
+        let first_bytes = piece_bytes_for(&read).max(self.group_bytes_at(source, read.cursor));
+        let _passage = lane.enter(first_bytes, Urgency::Demanded).await;
+        read.sharing = self.context.sharing(first_bytes);
+        let mut answer = source.reader.read_in_pieces(read, first_bytes).await;
         if let Err(SegmentReadError::ArenaFull { bytes }) = answer {
             // What serves other readers makes room for what is asked now; for one batch, if not for more.
             if self.context.allocate(bytes).is_none() {
@@ -316,6 +317,17 @@ impl<D: Disk> PartitionLog<D> {
             answer = source.reader.read(read).await;
         }
         answer.map_err(segment_read_error)
+    }
+
+    /// The most that the groups from `cursor` to the next one in the index take; 0 when the index does not tell.
+    fn group_bytes_at(&self, source: &Source<D>, cursor: SegmentCursor) -> usize {
+        let next = self.look_up(source, |index| {
+            let is_before = |entry: &IndexEntry| entry.position <= cursor.position;
+            let place = index.entries().partition_point(is_before);
+            index.entries().get(place).map(|entry| entry.position)
+        });
+        let bytes = next.map_or(0, |next| next.0 - cursor.position.0);
+        usize::try_from(bytes).unwrap_or(usize::MAX).min(INDEX_READ_BYTES)
     }
 
     /// Finds the first record of a segment that was appended at or after `time`.

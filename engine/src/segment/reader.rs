@@ -177,8 +177,18 @@ impl<D: Disk> SegmentReader<D> {
     ///
     /// [`SegmentReadError`]: nothing was read.
     pub async fn read(&self, read: SegmentRead) -> Result<SegmentReadAnswer, SegmentReadError> {
+        self.read_in_pieces(read, piece_bytes_for(&read)).await
+    }
+
+    /// The same, where `first_bytes` from the cursor are known to hold what is looked for: it takes one read of the
+    /// disk then, and not a second one for the rest of a long group.
+    pub(crate) async fn read_in_pieces(
+        &self,
+        read: SegmentRead,
+        first_bytes: usize,
+    ) -> Result<SegmentReadAnswer, SegmentReadError> {
         let mut cursor = read.cursor;
-        let mut piece_bytes = piece_bytes_for(&read);
+        let mut piece_bytes = first_bytes;
         loop {
             let piece = self.read_piece(&read, cursor.position, piece_bytes).await?;
             let planner = ReadPlanner {
