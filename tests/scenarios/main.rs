@@ -11,6 +11,7 @@ mod device_errors;
 mod directories;
 mod epochs;
 mod full_disk;
+mod journal;
 mod kills;
 mod late_groups;
 mod many_partitions;

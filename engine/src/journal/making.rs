@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// The path of a journal's file.
-pub(super) fn journal_path(directory: &Path, journal: JournalId) -> PathBuf {
+pub(crate) fn journal_path(directory: &Path, journal: JournalId) -> PathBuf {
     directory.join(JOURNALS).join(format!("{journal}{EXTENSION}"))
 }
 

@@ -11,6 +11,6 @@ mod space;
 mod state;
 
 pub(crate) use frame::FrameBuilder;
-pub(crate) use making::{make_journal, remove_journal, set_journal_aside};
+pub(crate) use making::{journal_path, make_journal, remove_journal, set_journal_aside};
 pub(crate) use replay::{Replay, list_journals, replay};
 pub(crate) use state::{FrameHold, FrameNumber, Journal};

@@ -44,6 +44,16 @@ struct ReplayedJournal {
     lost: Vec<FrameSequence>,
 }
 
+/// What follows the end of a partition's segments.
+pub(crate) struct Behind<'a> {
+    /// Whole batches with their headers, each going on where the one before ends.
+    pub(crate) batches: Vec<(BatchHeader, &'a [u8])>,
+    /// The end of the log with them.
+    pub(crate) end: Offset,
+    /// Records from `end` to here were acknowledged and lay in a frame that is damaged.
+    pub(crate) lost_until: Option<Offset>,
+}
+
 /// What all journals of a data directory hold.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
@@ -51,18 +61,38 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The groups of a partition that count, in the order of its log.
-    pub(crate) fn pieces(&self, partition: PartitionId, mark: JournalMark) -> &[ReplayedPiece] {
+    /// What the journal named by `mark` holds of a partition behind `end`, where its segments end.
+    pub(crate) fn behind(
+        &self,
+        partition: PartitionId,
+        mark: JournalMark,
+        end: Offset,
+    ) -> Behind<'_> {
         let journal = self.journals.get(&mark.journal);
         let pieces = journal.and_then(|journal| journal.pieces.get(&partition));
         let pieces = pieces.map(Vec::as_slice).unwrap_or_default();
-        &pieces[pieces.partition_point(|piece| piece.sequence < mark.from)..]
-    }
-
-    /// The frames, from `mark` on, that had been durable and are damaged.
-    pub(crate) fn lost(&self, mark: JournalMark) -> impl Iterator<Item = FrameSequence> + '_ {
-        let lost = self.journals.get(&mark.journal).into_iter().flat_map(|journal| &journal.lost);
-        lost.copied().filter(move |sequence| *sequence >= mark.from)
+        let from = pieces.partition_point(|piece| piece.sequence < mark.from);
+        let mut behind = Behind { batches: Vec::new(), end, lost_until: None };
+        for piece in &pieces[from..] {
+            if piece.base_offset > behind.end {
+                // Behind a group that never became durable: nobody was told of it. Unless frames were damaged.
+                let lost = journal.into_iter().flat_map(|journal| &journal.lost);
+                let is_lost = lost.into_iter().any(|lost| *lost >= mark.from);
+                behind.lost_until = is_lost.then_some(piece.base_offset);
+                break;
+            }
+            let mut batches = piece.batches.as_slice();
+            while !batches.is_empty() {
+                let header = BatchHeader::decode(batches).expect("checked when it was read");
+                let (batch, rest) = batches.split_at(header.total_bytes());
+                batches = rest;
+                if header.stamp.base_offset == behind.end {
+                    behind.end = header.next_offset();
+                    behind.batches.push((header, batch));
+                }
+            }
+        }
+        behind
     }
 
     /// Whether any journal is damaged; then their files are kept.

@@ -1,12 +1,14 @@
 //! What a data directory holds, by its identity and its checkpoints alone.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::session::{OfflineError, Task};
 use crate::engine::IDENTITY;
 use crate::format::{BelievedCheckpoint, Identity, SlotsError, believe_slots};
 use crate::id::{BLOCK_BYTES, PartitionName, Position};
 use crate::io::disk::{Disk, DiskError, DiskFile, DiskOperation, OpenMode};
+use crate::io::runtime::Runtime;
 use crate::partition::{CHECKPOINT, STREAMS};
 
 /// A data directory as its checkpoints describe it.
@@ -53,6 +55,7 @@ impl Task for Inspect {
     async fn run<D: Disk>(
         self,
         disk: D,
+        _runtime: Rc<dyn Runtime>,
         directory: &Path,
     ) -> Result<DirectoryContents, OfflineError> {
         contents_of(&disk, directory).await

@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
 
 use super::contents::{contents_of, find};
 use super::session::{self, OfflineError, Task};
@@ -9,6 +12,8 @@ use super::walk::{WalkedSegment, segments_of};
 use crate::format::{Checkpoint, StoredBatch};
 use crate::id::{Offset, PartitionName};
 use crate::io::disk::{Disk, DiskFile, OpenMode};
+use crate::io::runtime::Runtime;
+use crate::journal::{Replay, replay};
 use crate::segment::{
     PayloadCheck, SegmentCursor, SegmentRead, SegmentReader, Sharing, load_index, open_segment,
 };
@@ -56,6 +61,7 @@ impl<F: FnMut(&StoredBatch) -> ControlFlow<()> + 'static> Task for ReadTask<F> {
     async fn run<D: Disk>(
         mut self,
         disk: D,
+        runtime: Rc<dyn Runtime>,
         directory: &Path,
     ) -> Result<ReadOutcome, OfflineError> {
         let contents = contents_of(&disk, directory).await?;
@@ -66,7 +72,15 @@ impl<F: FnMut(&StoredBatch) -> ControlFlow<()> + 'static> Task for ReadTask<F> {
         })?;
         let checkpoint = &believed.checkpoint;
         let segments = segments_of(&disk, &partition.path, checkpoint).await?;
-        let end = segments.last().map_or(checkpoint.next_offset, |segment| segment.end.offset);
+        let stored = segments.last().map_or(checkpoint.next_offset, |segment| segment.end.offset);
+        // What only the journal holds.
+        let mut replayed = Replay::default();
+        let journal = checkpoint.journal.filter(|_| !checkpoint.clean);
+        if journal.is_some() {
+            replayed = replay(&disk, runtime.as_ref(), directory).await?;
+        }
+        let behind = journal.map(|mark| replayed.behind(checkpoint.partition, mark, stored));
+        let end = behind.as_ref().map_or(stored, |behind| behind.end);
         let log_start = checkpoint.log_start;
         let from = self.from.unwrap_or(log_start);
         if from < log_start {
@@ -81,6 +95,12 @@ impl<F: FnMut(&StoredBatch) -> ControlFlow<()> + 'static> Task for ReadTask<F> {
             let flow =
                 read_segment(&disk, &partition.path, checkpoint, segment, from, &mut self.visit);
             if flow.await?.is_break() {
+                return Ok(ReadOutcome { log_start, end });
+            }
+        }
+        for (header, batch) in behind.iter().flat_map(|behind| &behind.batches) {
+            let batch = StoredBatch::from_checked(Bytes::copy_from_slice(batch), *header);
+            if header.next_offset() > from && (self.visit)(&batch).is_break() {
                 break;
             }
         }

@@ -11,6 +11,7 @@ use crate::format::FormatError;
 use crate::id::PartitionName;
 use crate::io::blocking::BlockingRuntime;
 use crate::io::disk::{Disk, DiskError};
+use crate::io::runtime::Runtime;
 use crate::io::transport::Transport;
 use crate::io::{Environment, ShardMain, StartError, SystemClock, ThreadOptions};
 use crate::segment::{OpenSegmentError, ScanError, SegmentReadError};
@@ -110,6 +111,7 @@ pub(super) trait Task {
     fn run<D: Disk>(
         self,
         disk: D,
+        runtime: Rc<dyn Runtime>,
         directory: &Path,
     ) -> impl Future<Output = Result<Self::Output, OfflineError>>;
 }
@@ -145,7 +147,7 @@ struct TaskMain<T: Task> {
 
 impl<T: Task> ShardMain for TaskMain<T> {
     async fn run<D: Disk, S: Transport>(self, environment: Environment<D, S>) {
-        let outcome = self.task.run(environment.disk, &self.directory).await;
+        let outcome = self.task.run(environment.disk, environment.runtime, &self.directory).await;
         self.outcome.replace(Some(outcome));
     }
 }

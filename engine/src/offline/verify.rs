@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::contents::{PartitionContents, contents_of, find};
 use super::fault::{Fault, FaultKind};
 use super::session::{self, OfflineError, Task};
-use super::walk::walk_tail;
+use super::walk::{segments_of, walk_tail};
 use crate::format::{
     ActiveSegment, BelievedCheckpoint, Chain, Checkpoint, ClosedSegment, DurableMark,
     FIRST_GROUP_POSITION, SegmentPoint,
 };
 use crate::id::{Offset, PartitionName, Position, SegmentId};
 use crate::io::disk::{Disk, OpenMode};
+use crate::io::runtime::Runtime;
+use crate::journal::{Replay, journal_path, replay};
 use crate::segment::{
     OpenSegmentError, ScanRange, ScanReport, Tail, load_footer, open_segment, scan_segment,
     segment_id_of_name, segment_path,
@@ -72,23 +75,37 @@ struct Verify {
 impl Task for Verify {
     type Output = VerifyReport;
 
-    async fn run<D: Disk>(self, disk: D, directory: &Path) -> Result<VerifyReport, OfflineError> {
+    async fn run<D: Disk>(
+        self,
+        disk: D,
+        runtime: Rc<dyn Runtime>,
+        directory: &Path,
+    ) -> Result<VerifyReport, OfflineError> {
         let contents = contents_of(&disk, directory).await?;
         let chosen = match &self.only {
             Some(name) => vec![find(&contents, directory, name)?],
             None => contents.partitions.iter().collect(),
         };
         let mut report = VerifyReport::default();
+        let journals =
+            JournalsOf { directory, replay: replay(&disk, runtime.as_ref(), directory).await? };
         for partition in chosen {
-            report.partitions.push(verify_partition(&disk, partition).await?);
+            report.partitions.push(verify_partition(&disk, partition, &journals).await?);
         }
         Ok(report)
     }
 }
 
+/// What the journals hold of the data directory.
+struct JournalsOf<'a> {
+    directory: &'a Path,
+    replay: Replay,
+}
+
 async fn verify_partition<D: Disk>(
     disk: &D,
     partition: &PartitionContents,
+    journals: &JournalsOf<'_>,
 ) -> Result<PartitionReport, OfflineError> {
     let mut walk = PartitionWalk {
         disk,
@@ -114,6 +131,7 @@ async fn verify_partition<D: Disk>(
             if let Some(active) = &checkpoint.active {
                 walk.active(checkpoint, active).await?;
             }
+            walk.journal(checkpoint, journals).await?;
             walk.unknown_files(checkpoint).await?;
         }
         Err(error) => {
@@ -209,6 +227,30 @@ impl<D: Disk> PartitionWalk<'_, D> {
             };
             let path = segment_path(self.directory, walk.segment);
             self.take(&path, start, &walk.report, base);
+        }
+        Ok(())
+    }
+
+    /// What only the journal holds.
+    async fn journal(
+        &mut self,
+        checkpoint: &Checkpoint,
+        journals: &JournalsOf<'_>,
+    ) -> Result<(), OfflineError> {
+        let Some(mark) = checkpoint.journal.filter(|_| !checkpoint.clean) else { return Ok(()) };
+        let segments = match segments_of(self.disk, self.directory, checkpoint).await {
+            // The segment was reported as unreadable; where the log ends is unknown.
+            Err(OfflineError::Segment(_)) => return Ok(()),
+            segments => segments?,
+        };
+        let stored = segments.last().map_or(checkpoint.next_offset, |segment| segment.end.offset);
+        let behind = journals.replay.behind(checkpoint.partition, mark, stored);
+        self.report.records += behind.end.0 - stored.0;
+        self.report.bytes +=
+            behind.batches.iter().map(|(_, batch)| batch.len() as u64).sum::<u64>();
+        if let Some(lost_until) = behind.lost_until {
+            let kind = FaultKind::CutShort { offsets: behind.end..lost_until };
+            self.fault(journal_path(journals.directory, mark.journal), None, kind);
         }
         Ok(())
     }

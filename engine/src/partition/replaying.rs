@@ -10,8 +10,8 @@ use super::journaling::STORE_BYTES;
 use super::opening::failed;
 use super::set_aside::Recovery;
 use crate::format::{
-    BatchHeader, Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION,
-    GROUP_HEADER_BYTES, NextSegment, SegmentHeader, SegmentState,
+    Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES,
+    NextSegment, SegmentHeader, SegmentState,
 };
 use crate::id::{BLOCK_BYTES, Epoch, Offset, Position};
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
@@ -58,33 +58,19 @@ pub(super) async fn append_replayed<D: Disk>(
 ) -> Result<Option<Replayed>, OpenLogError> {
     let Some(mark) = checkpoint.journal else { return Ok(None) };
     let replay = context.replay().await?;
+    let behind = replay.behind(checkpoint.partition, mark, end);
+    if let Some(lost_until) = behind.lost_until {
+        recovery.lost_end = Some(lost_until);
+        tracing::error!(partition = %checkpoint.partition, end = %behind.end, until = %lost_until,
+            "the journal is damaged; records are lost");
+    }
     let mut groups: Vec<Vec<u8>> = Vec::new();
-    let mut next = end;
     let mut last_epoch = Epoch::NONE;
-    for piece in replay.pieces(checkpoint.partition, mark) {
-        if piece.base_offset > next {
-            // Behind a group that never became durable: nobody was told of it. Unless frames were damaged.
-            if let Some(lost) = replay.lost(mark).next() {
-                recovery.lost_end = Some(piece.base_offset);
-                tracing::error!(partition = %checkpoint.partition, frame = lost.0, end = %next,
-                    found = %piece.base_offset, "the journal is damaged; records are lost");
-            }
-            break;
-        }
-        let mut at = 0;
-        while at < piece.batches.len() {
-            let header = BatchHeader::decode(&piece.batches[at..]).expect("checked when read");
-            let batch = &piece.batches[at..][..header.total_bytes()];
-            at += batch.len();
-            if header.stamp.base_offset != next {
-                continue;
-            }
-            next = header.next_offset();
-            last_epoch = last_epoch.max(header.stamp.epoch);
-            match groups.last_mut() {
-                Some(group) if group.len() + batch.len() <= STORE_BYTES => group.extend(batch),
-                _ => groups.push([&[0; GROUP_HEADER_BYTES], batch].concat()),
-            }
+    for (header, batch) in &behind.batches {
+        last_epoch = last_epoch.max(header.stamp.epoch);
+        match groups.last_mut() {
+            Some(group) if group.len() + batch.len() <= STORE_BYTES => group.extend(*batch),
+            _ => groups.push([&[0; GROUP_HEADER_BYTES], *batch].concat()),
         }
     }
     if groups.is_empty() {
