@@ -10,4 +10,5 @@ pub mod machine;
 pub mod ratio;
 pub mod raw_ring;
 pub mod scratch;
+pub mod second_ring;
 pub mod stopwatch;
