@@ -4,16 +4,17 @@
 //! were appended there. What was read once stays. Every failure prints its seed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use palisade_engine::engine::Engine;
-use palisade_engine::format::RecordBatch;
+use palisade_engine::format::{Producer, RecordBatch};
 use palisade_engine::id::Offset;
 use palisade_engine::io::simulated::{PowerLoss, SimulatedMachine, SimulatedRuntime};
+use palisade_engine::partition::producers::BATCHES_KEPT;
 use palisade_engine::partition::{
     AppendError, AppendOptions, ChangeError, PartitionSettings, Read,
 };
@@ -258,4 +259,116 @@ fn acknowledged_records_survive_every_crash() {
 fn acknowledged_records_of_many_partitions_survive_every_crash() {
     let frames = survive_all(5);
     assert!(frames > 0, "the journal was never used");
+}
+
+/// What a producer has sent to one partition: batches of one record, which is the batch's sequence.
+#[derive(Default)]
+struct Sent {
+    next: u64,
+    /// Sent and never answered: to be sent again.
+    unanswered: std::collections::VecDeque<u64>,
+}
+
+async fn produce_until_crash(
+    machine: &SimulatedMachine,
+    all_sent: &RefCell<Vec<Sent>>,
+    random: &mut fastrand::Rng,
+    seed: u64,
+) {
+    let engine = open(machine, seed).await;
+    let mut logs = Vec::new();
+    let partitions = all_sent.borrow().len();
+    for index in 0..partitions {
+        logs.push(engine.open_partition(&format!("sent/{index}").parse().unwrap()).await.unwrap());
+    }
+    for (index, log) in logs.iter().enumerate() {
+        let send = |sequence: u64| {
+            let producer = Producer { id: 77, epoch: 1, sequence };
+            let record = RecordBatch::single(&sequence.to_le_bytes()).unwrap();
+            log.append(record, AppendOptions { producer, ..AppendOptions::default() })
+        };
+        let again = all_sent.borrow()[index].unanswered.clone();
+        let answers: Vec<_> = again.iter().map(|sequence| send(*sequence)).collect();
+        for (sequence, answer) in again.into_iter().zip(answers) {
+            assert_eq!(answer.await.unwrap().base_offset, Offset(sequence));
+            all_sent.borrow_mut()[index].unanswered.pop_front();
+        }
+    }
+    for _ in 0..60 {
+        let mut answers = Vec::new();
+        for _ in 0..random.usize(1..5) {
+            let index = random.usize(..logs.len());
+            let sequence = {
+                let mut all_sent = all_sent.borrow_mut();
+                let sent = &mut all_sent[index];
+                if sent.unanswered.len() == BATCHES_KEPT {
+                    continue;
+                }
+                sent.next += 1;
+                sent.unanswered.push_back(sent.next - 1);
+                sent.next - 1
+            };
+            let producer = Producer { id: 77, epoch: 1, sequence };
+            let record = RecordBatch::single(&sequence.to_le_bytes()).unwrap();
+            let options = AppendOptions { producer, ..AppendOptions::default() };
+            // Sometimes at once again, as a client that is too eager.
+            if random.u8(..) < 40 {
+                answers.push((index, None, logs[index].append(record.clone(), options)));
+            }
+            answers.push((index, Some(sequence), logs[index].append(record, options)));
+        }
+        for (index, sequence, answer) in answers {
+            let appended = answer.await.unwrap();
+            if let Some(sequence) = sequence {
+                assert_eq!(appended.base_offset, Offset(sequence));
+                let answered = all_sent.borrow_mut()[index].unanswered.pop_front();
+                assert_eq!(answered, Some(sequence));
+            }
+        }
+    }
+    if random.bool() {
+        engine.close().await.unwrap();
+    }
+}
+
+/// Each sequence lies at the offset of the same number: none is missing, none is there twice.
+#[test]
+fn retried_batches_are_in_the_log_once() {
+    for seed in 0..40 {
+        let runtime = SimulatedRuntime::new(seed);
+        let machine = SimulatedMachine::alone(&runtime);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let all_sent = RefCell::new((0..3).map(|_| Sent::default()).collect::<Vec<_>>());
+        for crash in 0..12 {
+            let operations = machine.storage().operations();
+            machine.storage().crash_at(operations + random.u64(1..300));
+            let crashed = machine.storage().crashed();
+            let run_seed = random.u64(..);
+            runtime.block_on(async {
+                let run = pin!(produce_until_crash(&machine, &all_sent, &mut random, run_seed));
+                select(run, crashed).await;
+            });
+            machine.storage().cancel_crash();
+            match crash % 2 {
+                0 => machine.lose_power(PowerLoss::Random),
+                _ => machine.kill_process(),
+            }
+        }
+        runtime.block_on(async {
+            let engine = open(&machine, seed).await;
+            for (index, sent) in all_sent.take().into_iter().enumerate() {
+                let name = format!("sent/{index}").parse().unwrap();
+                let found = read_all(&engine.open_partition(&name).await.unwrap(), 0).await;
+                let answered = sent.next - sent.unanswered.len() as u64;
+                assert!(
+                    found.len() as u64 >= answered,
+                    "seed {seed}: {} of {answered}",
+                    found.len()
+                );
+                for (offset, record) in found {
+                    assert_eq!(record, offset.to_le_bytes(), "seed {seed}, offset {offset}");
+                }
+            }
+        });
+    }
 }

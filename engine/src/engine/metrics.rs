@@ -81,6 +81,8 @@ pub struct ShardMetrics {
     pub refused: u64,
     /// Appends acknowledged.
     pub acknowledged: u64,
+    /// Repeated appends, answered like their first try.
+    pub repeated: u64,
     /// Durable appends whose acknowledgement the gate withheld.
     pub withheld: u64,
     /// Segments begun because one was full.
@@ -143,6 +145,7 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         busy: log.busy.get(),
         refused: log.refused.get(),
         acknowledged: log.acknowledged.get(),
+        repeated: log.repeated.get(),
         withheld: log.withheld.get(),
         rolls: log.rolls.get(),
         journal_frames: log.journal_frames.get(),

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use super::append::{AppendError, AppendOptions, Appended, Durability};
 use super::authority::Shut;
+use super::gather::Gather;
 use super::group_commit::GROUP_BYTES_TARGET;
 use super::log::{AppendReply, LogState, PartitionLog, PendingAck, Phase, WaitingAppend};
+use super::producers::Verdict;
 use crate::format::{
-    BATCH_BYTES_MAX, BatchStamp, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, RecordBatch,
+    BATCH_BYTES_MAX, BatchStamp, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, ProducerEntry,
+    RecordBatch,
 };
 use crate::id::Epoch;
 use crate::io::disk::Disk;
@@ -23,6 +26,15 @@ enum Admission {
     Now,
     /// Once the log has started, a change is done, or there is a segment for it.
     Waits,
+}
+
+/// Where a batch belongs.
+enum Place {
+    AtTheEnd {
+        epoch: Epoch,
+    },
+    /// It was appended before.
+    Taken(ProducerEntry),
 }
 
 /// Tells whether everything gathered and one more batch are sure to find room in segments that exist.
@@ -41,6 +53,16 @@ fn has_room<D: Disk>(state: &LogState<D>, batch_bytes: usize) -> bool {
         let room = next.made.file_bytes.saturating_sub(FIRST_GROUP_POSITION.0);
         next.is_ready() && (needed <= room || is_first)
     })
+}
+
+/// What a producer is told whose batch is not the next one.
+fn refusal(verdict: Verdict, got: u64) -> AppendError {
+    match verdict {
+        Verdict::Gap { expected } => AppendError::OutOfOrder { expected, got },
+        Verdict::Fenced { epoch } => AppendError::ProducerFenced { epoch },
+        Verdict::Forgotten { oldest } => AppendError::AlreadyAppended { oldest, got },
+        Verdict::New | Verdict::Repeated(_) => unreachable!("these are not refused"),
+    }
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -159,7 +181,12 @@ impl<D: Disk> PartitionLog<D> {
         reply: AppendReply,
     ) -> Result<(), (AppendError, AppendReply)> {
         let needed = self.state.borrow().gather.room_needed(batch.bytes());
-        let room = match needed.map(|bytes| self.context.allocate(bytes)) {
+        let lend = |bytes| {
+            // Where memory lies in pieces, a small one will do.
+            let lent = self.context.allocate(bytes);
+            lent.or_else(|| self.context.allocate(Gather::room_least(batch.bytes())))
+        };
+        let room = match needed.map(lend) {
             Some(None) => {
                 return Err((AppendError::Busy { retry_after: LIMIT_RETRY_AFTER }, reply));
             }
@@ -167,19 +194,15 @@ impl<D: Disk> PartitionLog<D> {
             None => None,
         };
         let mut state = self.state.borrow_mut();
-        let epoch = match self.check_gate(&state) {
-            Ok(epoch) => epoch,
+        let epoch = match self.find_place(&state, batch, options) {
+            Ok(Place::AtTheEnd { epoch }) => epoch,
+            Ok(Place::Taken(first)) => {
+                self.answer_repeated(&mut state, &first, options.durability, reply);
+                return Ok(());
+            }
             Err(error) => return Err((error, reply)),
         };
         let log_end = state.watermarks.log_end;
-        if let Some(expected) = options.expected_offset
-            && expected != log_end
-        {
-            return Err((AppendError::OffsetMismatch { expected, log_end }, reply));
-        }
-        if log_end.checked_add(u64::from(batch.records())).is_none() {
-            return Err((AppendError::OffsetsExhausted { log_end }, reply));
-        }
         if let Some(room) = room {
             state.gather.open(room);
         }
@@ -194,8 +217,11 @@ impl<D: Disk> PartitionLog<D> {
         };
         state.epochs.begin(epoch, log_end);
         state.gather.push(batch, &stamp);
-        state.watermarks.admit(u64::from(batch.records()));
         let records = batch.records();
+        let producer = options.producer;
+        let entry = ProducerEntry { producer, base_offset: log_end, records, append_time, epoch };
+        state.producers.note(entry, self.context.limits.producers_max);
+        state.watermarks.admit(u64::from(records));
         let appended = Appended { base_offset: log_end, records, epoch, append_time };
         let end = state.watermarks.log_end;
         self.status.watermarks.publish(state.watermarks);
@@ -218,6 +244,57 @@ impl<D: Disk> PartitionLog<D> {
             self.mark_dirty();
         }
         Ok(())
+    }
+
+    /// Finds whether the batch may go to the end of the log, or lies in it already.
+    fn find_place(
+        &self,
+        state: &LogState<D>,
+        batch: &RecordBatch,
+        options: AppendOptions,
+    ) -> Result<Place, AppendError> {
+        let epoch = self.check_gate(state)?;
+        match state.producers.judge(options.producer) {
+            Verdict::New => {}
+            Verdict::Repeated(first) => return Ok(Place::Taken(first)),
+            refused => return Err(refusal(refused, options.producer.sequence)),
+        }
+        let log_end = state.watermarks.log_end;
+        if let Some(expected) = options.expected_offset
+            && expected != log_end
+        {
+            return Err(AppendError::OffsetMismatch { expected, log_end });
+        }
+        if log_end.checked_add(u64::from(batch.records())).is_none() {
+            return Err(AppendError::OffsetsExhausted { log_end });
+        }
+        Ok(Place::AtTheEnd { epoch })
+    }
+
+    /// Answers a repeated append what its first try was answered, or will be: never earlier.
+    fn answer_repeated(
+        &self,
+        state: &mut LogState<D>,
+        first: &ProducerEntry,
+        durability: Durability,
+        reply: AppendReply,
+    ) {
+        let ProducerEntry { base_offset, records, epoch, append_time, .. } = *first;
+        let appended = Appended { base_offset, records, epoch, append_time };
+        let end = base_offset.checked_add(u64::from(records)).expect("it was admitted");
+        self.context.counters.repeated.add(1);
+        let is_answered = match durability {
+            Durability::Accepted => true,
+            Durability::Local => end <= state.watermarks.durable,
+            Durability::Committed => end <= state.watermarks.committed,
+        };
+        if is_answered {
+            drop(reply.send(Ok(appended)));
+            return;
+        }
+        let place = state.acks.partition_point(|ack| ack.end <= end);
+        state.acks.insert(place, PendingAck { appended, end, reply });
+        self.count_append(1);
     }
 
     /// Admits what waited, in order, as far as there is room.

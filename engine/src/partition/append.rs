@@ -92,6 +92,28 @@ pub enum AppendError {
         /// What it would have got.
         log_end: Offset,
     },
+    /// Batches of the producer before this one are missing: send them first.
+    #[error("the producer's sequence {expected} is due, not {got}")]
+    OutOfOrder {
+        /// The sequence that is due.
+        expected: u64,
+        /// What was sent.
+        got: u64,
+    },
+    /// A later run of the producer has appended: this one must stop.
+    #[error("run {epoch} of the producer has begun")]
+    ProducerFenced {
+        /// The later run.
+        epoch: u32,
+    },
+    /// The batch was appended before, too long ago to know at which offset.
+    #[error("sequence {got} was appended before; the oldest one remembered is {oldest}")]
+    AlreadyAppended {
+        /// The oldest sequence that is remembered.
+        oldest: u64,
+        /// What was sent.
+        got: u64,
+    },
     /// The partition has no offsets left for the batch: 2^64 have been used.
     #[error("no offsets are left behind {log_end}")]
     OffsetsExhausted {

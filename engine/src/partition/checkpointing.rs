@@ -91,7 +91,7 @@ impl<D: Disk> PartitionLog<D> {
             descriptor,
             loss_generation: state.loss_generation,
             epochs: epochs.filter(|entry| entry.start <= next_offset).copied().collect(),
-            producers: state.producers.clone(),
+            producers: state.producers.entries_below(next_offset),
             closed: state.closed.clone(),
             quarantined: state.quarantined.clone(),
             active,

@@ -38,6 +38,8 @@ pub(crate) struct LogCounters {
     pub(crate) busy: Counter,
     pub(crate) refused: Counter,
     pub(crate) acknowledged: Counter,
+    /// Appends answered with what their first try was answered.
+    pub(crate) repeated: Counter,
     pub(crate) withheld: Counter,
     pub(crate) appends_in_flight: Counter,
     pub(crate) groups_in_flight: Counter,

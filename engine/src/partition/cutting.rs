@@ -143,7 +143,7 @@ impl<D: Disk> PartitionLog<D> {
             range.offsets.end = range.offsets.end.min(to);
             range.offsets.start < to && !removed.contains(&range.segment)
         });
-        state.producers.retain(|entry| entry.base_offset < to);
+        state.producers.truncate(to);
         state.epochs.truncate(to);
         state.watermarks.truncate(to);
         state.stored = to;

@@ -57,9 +57,14 @@ impl Gather {
         if fits {
             return None;
         }
-        let needed = (GROUP_HEADER_BYTES + batch_bytes).next_multiple_of(BLOCK_BYTES);
+        let needed = Gather::room_least(batch_bytes);
         let usual = (2 * self.last_bytes).next_power_of_two();
         Some(needed.max(usual.clamp(GATHER_BYTES_MIN, GATHER_BYTES_MAX)))
+    }
+
+    /// The least room a group with that batch takes.
+    pub(super) fn room_least(batch_bytes: usize) -> usize {
+        (GROUP_HEADER_BYTES + batch_bytes).next_multiple_of(BLOCK_BYTES)
     }
 
     /// The most that everything here and one more batch can take in a segment, padding included.

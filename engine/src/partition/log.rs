@@ -20,6 +20,7 @@ use super::epoch_history::EpochHistory;
 use super::gather::Gather;
 use super::group_commit::InFlight;
 use super::journaled::Journaled;
+use super::producers::Producers;
 use super::push_order::PushOrder;
 use super::read_segments::ReadSegments;
 use super::settings::PartitionSettings;
@@ -27,8 +28,8 @@ use super::status::SharedStatus;
 use super::tail_cache::TailCache;
 use super::watermarks::Watermarks;
 use crate::format::{
-    ActiveSegment, Checkpoint, ClosedSegment, Descriptor, NextSegment, ProducerEntry,
-    QuarantinedRange, RecordBatch, SegmentPoint,
+    ActiveSegment, Checkpoint, ClosedSegment, Descriptor, NextSegment, QuarantinedRange,
+    RecordBatch, SegmentPoint,
 };
 use crate::id::{Epoch, Offset, PartitionId, PartitionName, SegmentId};
 use crate::io::clock::WallTime;
@@ -164,7 +165,7 @@ pub(super) struct LogState<D: Disk> {
     pub(super) pushes: PushOrder,
     pub(super) loss_generation: u64,
     pub(super) epochs: EpochHistory,
-    pub(super) producers: Vec<ProducerEntry>,
+    pub(super) producers: Producers,
     pub(super) last_time: WallTime,
     pub(super) waiting: VecDeque<WaitingAppend>,
     pub(super) waiting_bytes: usize,
@@ -241,7 +242,7 @@ impl<D: Disk> PartitionLog<D> {
             pushes: PushOrder::default(),
             loss_generation: checkpoint.loss_generation,
             epochs: EpochHistory::from_entries(checkpoint.epochs),
-            producers: checkpoint.producers,
+            producers: Producers::from_entries(&checkpoint.producers, context.limits.producers_max),
             last_time: last_time.unwrap_or(WallTime::UNKNOWN),
             waiting: VecDeque::new(),
             waiting_bytes: 0,

@@ -27,6 +27,7 @@ pub mod lease;
 mod lending;
 mod log;
 mod opening;
+pub mod producers;
 pub mod promise;
 pub mod push_order;
 mod read;

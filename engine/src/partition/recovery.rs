@@ -2,6 +2,7 @@
 //!
 //! A crash at any step leaves the unclean checkpoint in place, so the next open does it all again (L7).
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use super::checkpoint_store::{CheckpointStore, OpenLogError};
 use super::context::LogContext;
 use super::epoch_history::EpochHistory;
 use super::opening::failed;
+use super::producers::Producers;
 use super::replaying::append_replayed;
 use super::set_aside::{Recovery, SetAside, remove_or_set_aside};
 use super::settling::settle_tail;
 use crate::format::{
-    ActiveSegment, Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, Footer,
-    NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
+    ActiveSegment, BatchHeader, Chain, Checkpoint, ClosedSegment, DurableMark,
+    FIRST_GROUP_POSITION, Footer, NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
 };
 use crate::id::{BLOCK_BYTES, Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
@@ -54,7 +56,9 @@ pub(super) async fn recover<D: Disk>(
     store: &mut CheckpointStore,
 ) -> Result<Recovered, OpenLogError> {
     let mut recovery = Recovery::default();
-    let mut walked = walk(context, directory, &checkpoint).await?;
+    let producers_max = context.limits.producers_max;
+    let producers = RefCell::new(Producers::from_entries(&checkpoint.producers, producers_max));
+    let mut walked = walk(context, directory, &checkpoint, &producers).await?;
     for segment in &walked {
         note(&mut recovery, directory, segment);
     }
@@ -87,7 +91,8 @@ pub(super) async fn recover<D: Disk>(
     }
     let before = checkpoint.closed.last().map_or(Chain::default(), |closed| closed.last_chain);
     let replayed =
-        append_replayed(context, directory, &checkpoint, end, before, &mut recovery).await?;
+        append_replayed(context, directory, &checkpoint, end, before, &mut recovery, &producers)
+            .await?;
     if let Some(replayed) = replayed {
         if history.last().is_none_or(|last| last.epoch < replayed.last_epoch) {
             history.begin(replayed.last_epoch, end);
@@ -104,6 +109,8 @@ pub(super) async fn recover<D: Disk>(
     checkpoint.log_start = checkpoint.log_start.min(end);
     checkpoint.committed = checkpoint.committed.min(end);
     checkpoint.next_offset = end;
+    // Batches of a torn group were seen and are not in the log.
+    checkpoint.producers = producers.into_inner().entries_below(end);
     // Into a new file: a checkpoint write of the dead run may still land in the old one.
     store.start_new_file();
     store.write(context, &checkpoint).await.map_err(|error| failed(directory, error))?;
@@ -148,6 +155,7 @@ async fn walk<D: Disk>(
     context: &LogContext<D>,
     directory: &Path,
     checkpoint: &Checkpoint,
+    producers: &RefCell<Producers>,
 ) -> Result<Vec<Walked<D>>, OpenLogError> {
     let Some(active) = &checkpoint.active else { return Ok(Vec::new()) };
     let before = checkpoint.closed.last().map_or(Chain::default(), |closed| closed.last_chain);
@@ -185,7 +193,7 @@ async fn walk<D: Disk>(
     let is_from_start = start.group == 0;
     let range =
         ScanRange { segment: active.segment, start, is_chain_known: true, durable, end: None };
-    let report = scan(context, directory, &file, range).await?;
+    let report = scan(context, directory, &file, range, producers).await?;
     let closed = closed_of(active, &report, is_from_start);
     let missing_bytes = missing(context, &file, active.file_bytes, &report).await;
     let missing_bytes = missing_bytes.map_err(|error| failed(directory, error))?;
@@ -201,7 +209,7 @@ async fn walk<D: Disk>(
             durable: claimed,
             end: None,
         };
-        let report = scan(context, directory, &file, range).await?;
+        let report = scan(context, directory, &file, range, producers).await?;
         if report.groups > 0 || !report.corrupt.is_empty() {
             let closed = closed_of(&as_active(next, start), &report, true);
             all.push(Walked { file, start: start.position, closed, report, missing_bytes: 0 });
@@ -268,8 +276,12 @@ async fn scan<D: Disk>(
     directory: &Path,
     file: &D::File,
     range: ScanRange,
+    producers: &RefCell<Producers>,
 ) -> Result<ScanReport, OpenLogError> {
-    with_memory(context, directory, || scan_segment(&context.disk, file, range, |_| {})).await
+    let note = |header: &BatchHeader| {
+        producers.borrow_mut().note_batch(header, context.limits.producers_max);
+    };
+    with_memory(context, directory, || scan_segment(&context.disk, file, range, note)).await
 }
 
 /// Tries again while memory is short.

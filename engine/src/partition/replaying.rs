@@ -2,12 +2,14 @@
 //!
 //! The journal is never changed: a crash before the new checkpoint leaves everything for the next open.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use super::checkpoint_store::OpenLogError;
 use super::context::LogContext;
 use super::journaling::STORE_BYTES;
 use super::opening::failed;
+use super::producers::Producers;
 use super::set_aside::Recovery;
 use crate::format::{
     Chain, Checkpoint, ClosedSegment, DurableMark, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES,
@@ -55,6 +57,7 @@ pub(super) async fn append_replayed<D: Disk>(
     end: Offset,
     before: Chain,
     recovery: &mut Recovery,
+    producers: &RefCell<Producers>,
 ) -> Result<Option<Replayed>, OpenLogError> {
     let Some(mark) = checkpoint.journal else { return Ok(None) };
     let replay = context.replay().await?;
@@ -68,6 +71,7 @@ pub(super) async fn append_replayed<D: Disk>(
     let mut last_epoch = Epoch::NONE;
     for (header, batch) in &behind.batches {
         last_epoch = last_epoch.max(header.stamp.epoch);
+        producers.borrow_mut().note_batch(header, context.limits.producers_max);
         match groups.last_mut() {
             Some(group) if group.len() + batch.len() <= STORE_BYTES => group.extend(*batch),
             _ => groups.push([&[0; GROUP_HEADER_BYTES], *batch].concat()),
