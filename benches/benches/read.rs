@@ -20,7 +20,7 @@ use palisade_benches::figure::{Goal, Relation};
 use palisade_benches::load::{
     AppendWork, Caller, OpenLog, ScanWork, append_alone, append_many, batch_filling, batch_of, scan,
 };
-use palisade_benches::ratio::{Comparison, RatioTable, is_measuring};
+use palisade_benches::ratio::{Comparison, RatioTable, is_measuring, is_tracking, scaled};
 use palisade_benches::raw_ring::{RawFile, RawOperation, RawRing, RawWork};
 use palisade_benches::scratch::{Scratch, files_below};
 use palisade_benches::stopwatch::Stopwatch;
@@ -32,13 +32,17 @@ const READ_BYTES: usize = 1 << 20;
 const GROUP_BYTES: usize = 64 << 10;
 /// Less than a shard keeps in memory for tail readers.
 const TAIL_BATCHES: u64 = 128;
-const COLD_BATCHES: u64 = 4_096;
 const READERS: u64 = 4;
 /// What the engine reads ahead in, and how much of it is in flight. Source: ADR-0011.
 const PIECE_BYTES: usize = 512 << 10;
 const PIECES_IN_FLIGHT: u32 = 4;
 const RANDOM_READS: u64 = 2_000;
 const HOT_APPENDS: u64 = 3_000;
+
+/// 256 MiB, or little in a trial.
+fn cold_batches() -> u64 {
+    scaled(4_096)
+}
 
 fn records_per_batch() -> u64 {
     u64::from(batch_filling(GROUP_BYTES).records())
@@ -165,7 +169,7 @@ fn compare_cold(table: &mut RatioTable, log: &OpenLog, raw: &mut RawSegments, wh
                 let load = move |partition| scan_in_parts(partition, whole, readers);
                 gb_per_s(log.run(caller, load))
             };
-            let bytes = COLD_BATCHES * GROUP_BYTES as u64;
+            let bytes = cold_batches() * GROUP_BYTES as u64;
             let beside = || gb_per_s(raw.read(bytes, PIECE_BYTES, PIECES_IN_FLIGHT));
             table.alternate(comparison, engine, beside);
         }
@@ -190,7 +194,7 @@ async fn read_all(
 }
 
 fn compare_readers(table: &mut RatioTable, log: &OpenLog, raw: &mut RawSegments) {
-    let bytes = COLD_BATCHES * GROUP_BYTES as u64;
+    let bytes = cold_batches() * GROUP_BYTES as u64;
     let ways = [
         ("by a Reader", false, Verification::Full),
         ("by a Reader, payloads unchecked", false, Verification::HeadersOnly),
@@ -260,14 +264,14 @@ fn hot_p99(log: &OpenLog, hot: &Partition, scanned: Option<ScanWork>) -> f64 {
         std::thread::spawn(move || {
             let mut bytes = 0;
             while !is_done.load(Ordering::Relaxed) {
-                let end = Offset(work.from.0 + 256 * records_per_batch());
+                let end = Offset((work.from.0 + 256 * records_per_batch()).min(work.end.0));
                 bytes += block_on(scan(partition.clone(), ScanWork { end, ..work }));
             }
             bytes
         })
     });
     let batch = batch_of(1, 1024);
-    let mut latencies = block_on(append_alone(hot.clone(), batch, HOT_APPENDS));
+    let mut latencies = block_on(append_alone(hot.clone(), batch, scaled(HOT_APPENDS)));
     is_done.store(true, Ordering::Relaxed);
     if let Some(scanner) = scanner {
         scanner.join().expect("the scan goes on until it is told to end");
@@ -300,7 +304,7 @@ fn track(criterion: &mut Criterion, hot: &OpenLog, cold: &OpenLog, whole: ScanWo
                 hot.run(caller, move |partition| scan_repeatedly(partition, tail, count)).1
             });
         });
-        let end = Offset(whole.from.0 + 256 * records_per_batch());
+        let end = Offset((whole.from.0 + 256 * records_per_batch()).min(whole.end.0));
         let part = ScanWork { end, ..whole };
         group.throughput(Throughput::Bytes(256 * GROUP_BYTES as u64));
         group.bench_function(format!("cold_16_mib/{caller:?}"), |bencher| {
@@ -319,7 +323,7 @@ fn main() {
     fill(&hot, 2 * TAIL_BATCHES);
     let filled = OpenLog::open(&scratch.join("cold"), settings);
     let from = filled.partition.watermarks().log_start;
-    fill(&filled, COLD_BATCHES);
+    fill(&filled, cold_batches());
     filled.settle();
     filled.close();
     let cold = OpenLog::open(&scratch.join("cold"), settings);
@@ -329,7 +333,7 @@ fn main() {
     if is_measuring() {
         let mut table = RatioTable::new("read", env!("CARGO_TARGET_TMPDIR"));
         compare_tail(&mut table, &hot);
-        let mut raw = RawSegments::of(&scratch.join("cold"), COLD_BATCHES * GROUP_BYTES as u64);
+        let mut raw = RawSegments::of(&scratch.join("cold"), cold_batches() * GROUP_BYTES as u64);
         compare_cold(&mut table, &cold, &mut raw, whole);
         compare_readers(&mut table, &cold, &mut raw);
         compare_random(&mut table, &cold, &mut raw, whole);
@@ -337,6 +341,10 @@ fn main() {
         table.finish();
     }
 
+    if !is_tracking() {
+        hot.close();
+        return cold.close();
+    }
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(500))

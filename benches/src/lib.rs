@@ -5,6 +5,7 @@
 pub mod disk_load;
 pub mod executor;
 pub mod figure;
+pub mod instructions;
 pub mod load;
 pub mod machine;
 pub mod ratio;

@@ -2,11 +2,13 @@
 //!
 //! The futures here run anywhere: on the calling thread, or on the shard itself through [`on_shard`].
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use palisade_engine::engine::{Append, Engine, Partition, ShardIndex};
 use palisade_engine::format::{GROUP_HEADER_BYTES, RecordBatch};
 use palisade_engine::id::{BLOCK_BYTES, Offset, PartitionName};
@@ -208,12 +210,26 @@ pub struct AppendWork {
 ///
 /// If an append fails otherwise than by [`AppendError::Busy`], which is waited out.
 pub async fn append_many(partition: Partition, batch: RecordBatch, work: AppendWork) -> Duration {
+    append_many_as(partition, batch, work, AppendOptions::default()).await
+}
+
+/// As [`append_many`], each append acknowledged when `options` say.
+///
+/// # Panics
+///
+/// As [`append_many`].
+pub async fn append_many_as(
+    partition: Partition,
+    batch: RecordBatch,
+    work: AppendWork,
+    options: AppendOptions,
+) -> Duration {
     let mut in_flight: VecDeque<Append> = VecDeque::with_capacity(work.window);
     let mut left = work.count;
     let clock = Stopwatch::start();
     while left > 0 || !in_flight.is_empty() {
         while left > 0 && in_flight.len() < work.window {
-            in_flight.push_back(partition.append(batch.clone(), AppendOptions::default()));
+            in_flight.push_back(partition.append(batch.clone(), options));
             left -= 1;
         }
         let Some(oldest) = in_flight.pop_front() else { break };
@@ -228,6 +244,39 @@ pub async fn append_many(partition: Partition, batch: RecordBatch, work: AppendW
             Err(error) => panic!("an append of a bench failed: {error}"),
         }
     }
+    clock.elapsed()
+}
+
+/// Appends copies of `batch` to `partitions` in turn by `work.window` independent callers, each of which starts its next
+/// append when its last one is acknowledged as synced. Returns the time from the first call to the last acknowledgement.
+///
+/// # Panics
+///
+/// As [`append_many`].
+pub async fn append_across(
+    partitions: Vec<Partition>,
+    batch: RecordBatch,
+    work: AppendWork,
+) -> Duration {
+    let begun = Cell::new(0_usize);
+    let count = usize::try_from(work.count).expect("a count of this run");
+    let caller = async || loop {
+        let index = begun.get();
+        if index == count {
+            return;
+        }
+        begun.set(index + 1);
+        let partition = &partitions[index % partitions.len()];
+        loop {
+            match partition.append(batch.clone(), AppendOptions::default()).await {
+                Ok(_) => break,
+                Err(AppendError::Busy { retry_after }) => wait_for(partition, retry_after).await,
+                Err(error) => panic!("an append of a bench failed: {error}"),
+            }
+        }
+    };
+    let clock = Stopwatch::start();
+    join_all((0..work.window).map(|_| caller())).await;
     clock.elapsed()
 }
 

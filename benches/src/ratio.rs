@@ -8,6 +8,33 @@ use crate::machine::{BusyTime, Machine};
 /// How often both sides run. STYLE asks for five at least; odd, so that the median is a sample.
 pub const ROUNDS: usize = 7;
 
+/// How much smaller a trial run is, which shows that everything works and whose figures mean nothing.
+const TRIAL_DIVISOR: u64 = 32;
+
+/// Tells whether this is a trial run: `PALISADE_BENCH_TRIAL` is set.
+#[must_use]
+pub fn is_trial() -> bool {
+    std::env::var_os("PALISADE_BENCH_TRIAL").is_some()
+}
+
+/// Returns how often both sides run: [`ROUNDS`], or twice in a trial.
+#[must_use]
+pub fn rounds() -> usize {
+    if is_trial() { 2 } else { ROUNDS }
+}
+
+/// Returns `count`, or a small part of it in a trial.
+#[must_use]
+pub fn scaled(count: u64) -> u64 {
+    if is_trial() { (count / TRIAL_DIVISOR).max(1) } else { count }
+}
+
+/// Tells whether criterion's own runs are wanted: not when only the table is (`PALISADE_BENCH_TABLE`).
+#[must_use]
+pub fn is_tracking() -> bool {
+    std::env::var_os("PALISADE_BENCH_TABLE").is_none()
+}
+
 /// A comparison to be run.
 #[derive(Clone, Debug)]
 pub struct Comparison {
@@ -44,7 +71,7 @@ impl RatioTable {
         RatioTable { bench, machine, output, figures: Vec::new(), notes: Vec::new() }
     }
 
-    /// Runs both sides [`ROUNDS`] times in alternation, engine first, after one unmeasured round.
+    /// Runs both sides [`rounds`] times in alternation, engine first, after one unmeasured round.
     pub fn alternate(
         &mut self,
         comparison: Comparison,
@@ -55,18 +82,18 @@ impl RatioTable {
         other();
         let before = BusyTime::now();
         let (mut own, mut compared) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds() {
             own.push(engine());
             compared.push(other());
         }
         self.push(comparison, own, compared, BusyTime::now().used_by_others_since(before));
     }
 
-    /// Runs one side [`ROUNDS`] times, where nothing on the machine does the same work, after one unmeasured round.
+    /// Runs one side [`rounds`] times, where nothing on the machine does the same work, after one unmeasured round.
     pub fn alone(&mut self, comparison: Comparison, mut engine: impl FnMut() -> f64) {
         engine();
         let before = BusyTime::now();
-        let own = (0..ROUNDS).map(|_| engine()).collect();
+        let own = (0..rounds()).map(|_| engine()).collect();
         self.push(comparison, own, Vec::new(), BusyTime::now().used_by_others_since(before));
     }
 
