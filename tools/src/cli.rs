@@ -24,6 +24,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a whole cluster in one process: append, read back, lose the majority, get it back.
     Quickstart(QuickstartArgs),
+    /// Measure what the log does on this machine, beside a raw ring.
+    #[command(subcommand)]
+    Bench(crate::bench::args::BenchCommand),
     /// Work on a data directory with no cluster running on it.
     #[command(subcommand)]
     Log(LogCommand),
@@ -256,7 +259,7 @@ fn parse_peer(text: &str) -> Result<(String, SocketAddr), String> {
 }
 
 /// Parses `250ms`, `2s`, `1m`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|error| format!("{text:?}: {error}"))?;

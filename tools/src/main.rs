@@ -1,6 +1,7 @@
 //! The `palisade` command: parses, runs, and ends with the exit code scripts rely on.
 
 mod admin;
+mod bench;
 mod cli;
 mod log;
 mod outcome;
@@ -30,6 +31,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     let json = cli.json;
     match &cli.command {
         Command::Quickstart(args) => on_threads()?.block_on(quickstart::run(args, json)),
+        Command::Bench(command) => bench::run(command, json),
         Command::Log(command) => on_this_thread()?.block_on(run_log(command, json)),
         Command::Sidecar(SidecarCommand::Run(args)) => {
             on_threads()?.block_on(processes::sidecar(args))

@@ -10,6 +10,8 @@ pub(crate) enum Outcome {
     Done,
     /// It failed, or a check found faults.
     Failed,
+    /// It was asked in a way that makes no sense, and nothing was begun.
+    Usage,
     /// It was refused, and nothing changed.
     Refused,
     /// It may or may not have happened; ask again by operation id.
@@ -21,6 +23,7 @@ impl From<Outcome> for ExitCode {
         ExitCode::from(match outcome {
             Outcome::Done => 0,
             Outcome::Failed => 1,
+            Outcome::Usage => 2,
             Outcome::Refused => 3,
             Outcome::Unknown => 4,
         })
@@ -39,6 +42,18 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// An error of the command line that only the values together show; nothing was begun.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
 /// Says why a command did not do what was asked, and returns how it ends.
 pub(crate) fn report(error: &anyhow::Error, json: bool) -> Outcome {
     if reader_is_gone(error) {
@@ -46,11 +61,17 @@ pub(crate) fn report(error: &anyhow::Error, json: bool) -> Outcome {
     }
     let outcome = if error.chain().any(|cause| cause.is::<Refusal>()) {
         Outcome::Refused
+    } else if error.chain().any(|cause| cause.is::<UsageError>()) {
+        Outcome::Usage
     } else {
         Outcome::Failed
     };
     if json {
-        let word = if outcome == Outcome::Refused { "refused" } else { "failed" };
+        let word = match outcome {
+            Outcome::Refused => "refused",
+            Outcome::Usage => "usage",
+            _ => "failed",
+        };
         println!("{}", serde_json::json!({ "outcome": word, "error": words_of(error) }));
     } else {
         eprintln!("palisade: {}", words_of(error));
