@@ -99,7 +99,7 @@ fn compare_tail(table: &mut RatioTable, log: &OpenLog) {
             unit: "GB/s",
             beside: "a plain copy of as much",
             relation: Relation::Ratio,
-            goal: None,
+            goal: Some(Goal::AtLeast(10.0)),
         };
         let engine =
             || gb_per_s(log.run(caller, move |partition| scan_repeatedly(partition, work, 100)));
