@@ -51,7 +51,7 @@ fn has_room<D: Disk>(state: &LogState<D>, batch_bytes: usize) -> bool {
     }
     state.next.as_ref().is_some_and(|next| {
         let room = next.made.file_bytes.saturating_sub(FIRST_GROUP_POSITION.0);
-        next.is_ready() && (needed <= room || is_first)
+        next.is_checkpointed && (needed <= room || is_first)
     })
 }
 

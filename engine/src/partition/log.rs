@@ -138,6 +138,11 @@ impl<D: Disk> PreparedSegment<D> {
         PreparedSegment { file: None, made, is_checkpointed: true }
     }
 
+    /// Tells whether groups may go there once its file is open.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_checkpointed && self.file.is_none()
+    }
+
     /// Tells whether groups may go there.
     pub(super) fn is_ready(&self) -> bool {
         self.is_checkpointed && self.file.is_some()
@@ -342,6 +347,12 @@ impl<D: Disk> LogState<D> {
     /// What decides about authority.
     pub(super) fn standing(&self) -> Standing {
         Standing { promised: self.promised, owned: self.owned }
+    }
+
+    /// What the active segment holds or is about to.
+    pub(super) fn filled_bytes(&self, active: &WrittenSegment<D>) -> u64 {
+        let coming = self.gather.bytes() + self.journaled.unstored_bytes();
+        active.writer.point().position.0 + coming as u64
     }
 
     /// Tells whether everything admitted is durable.

@@ -10,11 +10,18 @@ use super::checkpointing::Intent;
 use super::log::{PartitionLog, Phase, WrittenSegment};
 use super::starting::ROOM_RETRY_AFTER;
 use crate::format::{ClosedSegment, SegmentState};
-use crate::io::disk::{Disk, DiskError};
-use crate::segment::{CloseSegmentError, close_segment};
+use crate::io::disk::{Disk, DiskError, OpenMode};
+use crate::segment::{CloseSegmentError, close_segment, segment_path};
 
 /// The share of the active segment that is filled before the next one is made: one in this many.
 const MAKE_NEXT_AT: u64 = 4;
+
+/// The share of the active segment that is left when the next one's file is opened: one in this many.
+const OPEN_NEXT_AT: u64 = 4;
+
+/// The longest segment whose file is closed between being made and being needed. Ten thousand small partitions
+/// then hold little more than ten thousand files open.
+const CLOSED_NEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// How long to wait for memory for a footer.
 const RETRY_AFTER: Duration = Duration::from_millis(2);
@@ -22,6 +29,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(2);
 impl<D: Disk> PartitionLog<D> {
     /// Starts making the next segment when the active one fills up or something waits for it.
     pub(super) fn make_next_if_due(self: &Rc<Self>) {
+        self.open_next_if_due();
         {
             let mut state = self.state.borrow_mut();
             let is_free = state.phase == Phase::Running
@@ -32,9 +40,8 @@ impl<D: Disk> PartitionLog<D> {
                 && state.retiring.is_none()
                 && state.next.is_none();
             let is_due = state.active.as_ref().is_some_and(|active| {
-                let filled = active.writer.point().position.0
-                    + (state.gather.bytes() + state.journaled.unstored_bytes()) as u64;
-                filled >= active.writer.file_bytes() / MAKE_NEXT_AT || !state.waiting.is_empty()
+                let file_bytes = active.writer.file_bytes();
+                state.filled_bytes(active) >= file_bytes / MAKE_NEXT_AT || !state.waiting.is_empty()
             });
             if !is_free || !is_due {
                 return;
@@ -44,6 +51,41 @@ impl<D: Disk> PartitionLog<D> {
         let log = self.clone();
         self.context.runtime.spawn(Box::pin(async move {
             log.make_next().await;
+            log.state.borrow_mut().is_making = false;
+            log.resume();
+        }));
+    }
+
+    /// Opens the next segment's file when the active one is nearly full: those of many small partitions are not
+    /// kept open until then.
+    fn open_next_if_due(self: &Rc<Self>) {
+        let segment = {
+            let mut state = self.state.borrow_mut();
+            let is_free =
+                state.phase == Phase::Running && state.stopped.is_none() && !state.is_making;
+            let Some(next) = state.next.as_ref().filter(|next| next.is_closed()) else { return };
+            let segment = next.made.segment;
+            let is_due = state.active.as_ref().is_none_or(|active| {
+                let file_bytes = active.writer.file_bytes();
+                state.filled_bytes(active) >= file_bytes - file_bytes / OPEN_NEXT_AT
+            });
+            if !is_free || !is_due {
+                return;
+            }
+            state.is_making = true;
+            segment
+        };
+        let log = self.clone();
+        self.context.runtime.spawn(Box::pin(async move {
+            let path = segment_path(&log.directory, segment);
+            match log.context.disk.open(&path, OpenMode::Write).await {
+                Ok(file) => {
+                    if let Some(next) = &mut log.state.borrow_mut().next {
+                        next.file = Some(file);
+                    }
+                }
+                Err(error) => log.stop(std::sync::Arc::new(error)),
+            }
             log.state.borrow_mut().is_making = false;
             log.resume();
         }));
@@ -91,6 +133,9 @@ impl<D: Disk> PartitionLog<D> {
         self.write_checkpoint(Intent::default()).await?;
         if let Some(next) = &mut self.state.borrow_mut().next {
             next.is_checkpointed = true;
+            if next.made.file_bytes <= CLOSED_NEXT_BYTES_MAX {
+                next.file = None;
+            }
         }
         Ok(())
     }
