@@ -17,7 +17,7 @@ use crate::segment::{CloseSegmentError, close_segment, segment_path};
 const MAKE_NEXT_AT: u64 = 4;
 
 /// The share of the active segment that is left when the next one's file is opened: one in this many.
-const OPEN_NEXT_AT: u64 = 4;
+const OPEN_NEXT_AT: u64 = 16;
 
 /// The longest segment whose file is closed between being made and being needed. Ten thousand small partitions
 /// then hold little more than ten thousand files open.
