@@ -185,3 +185,14 @@ fn failed_write_of_the_journal_stops_every_partition_of_the_shard() {
     }
     world.close(engine);
 }
+
+/// Frames stay in memory until their groups are in segments. However many there are, the next one finds room.
+#[test]
+fn frames_in_memory_leave_room_for_the_next_one() {
+    let world = SimulatedWorld::new(43);
+    let engine = world.open();
+    let mut served = serve(&world, &engine);
+    let mut workload = Workload::new(43);
+    append_until_journaled(&world, &engine, &mut served, &mut workload, 600);
+    world.close(engine);
+}

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use super::frame::FrameBuilder;
 use super::space::Space;
-use crate::format::{FRAME_BYTES_MAX, FrameHeader, FrameSequence};
+use crate::format::{
+    FRAME_BYTES_MAX, FRAME_ENTRY_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameSequence,
+};
 use crate::id::{BLOCK_BYTES, JournalId, Position};
 use crate::io::arena::SharedExtent;
 use crate::io::disk::Disk;
 
-/// The least room lent for a frame: one group of the largest kind that comes here fits.
-const FRAME_ROOM_MIN: usize = 40 << 10;
+/// Room in which a frame with one group of the largest kind that comes here fits.
+const FRAME_ROOM_LARGE: usize = 40 << 10;
 
 /// Waiting bytes from which a frame is worth submitting beside others in flight.
 const FRAME_BYTES_TARGET: usize = 64 << 10;
@@ -115,7 +117,7 @@ impl<D: Disk, O: Clone> Journal<D, O> {
         Journal {
             id,
             file_bytes: file_bytes.next_multiple_of(BLOCK_BYTES as u64),
-            memory_bytes_max: memory_bytes_max.max(2 * FRAME_ROOM_MIN),
+            memory_bytes_max: memory_bytes_max.max(2 * FRAME_ROOM_LARGE),
             file: if file_bytes < JOURNAL_BYTES_MIN {
                 JournalFile::Frozen
             } else {
@@ -228,14 +230,16 @@ impl<D: Disk, O: Clone> Journal<D, O> {
         if self.waiting.is_empty() || !is_due {
             return None;
         }
-        let wanted = self.waiting_bytes + self.waiting.len() * crate::format::FRAME_ENTRY_BYTES;
-        let wanted = (wanted + wanted / 4).next_multiple_of(BLOCK_BYTES);
-        let mut room = wanted.clamp(FRAME_ROOM_MIN, FRAME_BYTES_MAX);
+        // No more than is needed: what is given back of a longer piece of memory lies between frames that stay
+        // for long, and then nothing long is found any more.
+        let table_bytes = self.waiting.len() * FRAME_ENTRY_BYTES;
+        let wanted = FRAME_HEADER_BYTES + self.waiting_bytes + table_bytes;
+        let mut room = wanted.next_multiple_of(BLOCK_BYTES).min(FRAME_BYTES_MAX);
         while !self.fits(space, room) {
-            if room == FRAME_ROOM_MIN {
+            if room <= FRAME_ROOM_LARGE {
                 return None;
             }
-            room = (room / 2).next_multiple_of(BLOCK_BYTES).max(FRAME_ROOM_MIN);
+            room = (room / 2).next_multiple_of(BLOCK_BYTES).max(FRAME_ROOM_LARGE);
         }
         Some(room)
     }
@@ -339,7 +343,7 @@ impl<D: Disk, O: Clone> Journal<D, O> {
     pub(crate) fn wants_room(&self) -> bool {
         let is_occupied = match &self.file {
             JournalFile::Made { space, .. } => {
-                let is_blocked = !self.waiting.is_empty() && !self.fits(space, FRAME_ROOM_MIN);
+                let is_blocked = !self.waiting.is_empty() && !self.fits(space, FRAME_ROOM_LARGE);
                 is_blocked || space.occupied_bytes() > self.file_bytes / 2
             }
             _ => false,

@@ -205,6 +205,8 @@ impl<D: Disk> LogContext<D> {
                     let bytes = log.state.borrow().gather.bytes();
                     log.waits_with.set(Some(bytes));
                     self.journal.borrow_mut().put_back(owner, bytes);
+                    // It has more than it was noted with; the next frame has room for that.
+                    self.mark_journal_dirty();
                     break;
                 }
                 Taken::Done => elsewhere.push(log),

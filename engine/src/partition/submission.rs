@@ -120,16 +120,23 @@ impl<D: Disk> PartitionLog<D> {
         if !active.writer.fits(GROUP_HEADER_BYTES + first_bytes) && !self.roll_now(state) {
             return None;
         }
-        let bytes_max = if left < first_bytes { STORE_BYTES } else { left.min(STORE_BYTES) };
-        let (mut count, mut bytes) = (0, GROUP_HEADER_BYTES);
-        for group in state.journaled.next_to_store(bytes_max) {
-            count += 1;
-            bytes += group.batches.len();
-        }
-        let room = bytes.next_multiple_of(BLOCK_BYTES);
-        let Some(mut extent) = self.context.allocate_to_store(room) else {
-            self.resume_later();
-            return None;
+        let mut bytes_max = if left < first_bytes { STORE_BYTES } else { left.min(STORE_BYTES) };
+        let (mut extent, count, bytes) = loop {
+            let (mut count, mut bytes) = (0, GROUP_HEADER_BYTES);
+            for group in state.journaled.next_to_store(bytes_max) {
+                count += 1;
+                bytes += group.batches.len();
+            }
+            let room = bytes.next_multiple_of(BLOCK_BYTES);
+            if let Some(extent) = self.context.allocate_to_store(room) {
+                break (extent, count, bytes);
+            }
+            if count == 1 {
+                self.resume_later();
+                return None;
+            }
+            // Where memory lies in pieces, a shorter group will do.
+            bytes_max /= 4;
         };
         let mut at = GROUP_HEADER_BYTES;
         for group in state.journaled.next_to_store(bytes_max) {
