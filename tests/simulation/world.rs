@@ -11,7 +11,7 @@ use futures_util::future::{Either, select};
 use palisade_engine::engine::OpenError;
 use palisade_engine::id::{Offset, PartitionId, PartitionName};
 use palisade_engine::io::simulated::{PowerLoss, SimulatedMachine, SimulatedRuntime};
-use palisade_engine::partition::{Read, ReadError, Wait};
+use palisade_engine::partition::{Read, ReadError};
 use palisade_engine::{Engine, EngineConfig, Partition};
 
 use crate::model::{Found, FoundBatch, Model};
