@@ -196,3 +196,29 @@ fn frames_in_memory_leave_room_for_the_next_one() {
     append_until_journaled(&world, &engine, &mut served, &mut workload, 600);
     world.close(engine);
 }
+
+/// A partition that cannot be read at one open finds its journaled records at the next.
+#[test]
+fn journal_waits_for_a_partition_that_was_set_aside() {
+    let world = SimulatedWorld::new(44);
+    let engine = world.open();
+    let mut served = serve(&world, &engine);
+    let mut workload = Workload::new(44);
+    append_until_journaled(&world, &engine, &mut served, &mut workload, 20);
+    let acknowledged: Vec<_> = served.into_iter().map(|served| served.acknowledged).collect();
+    world.kill(engine);
+
+    let fault = Fault::new(DiskOperation::Read, FaultKind::Io).under("/data/streams");
+    world.storage().inject(fault);
+    let engine = world.open();
+    assert_eq!(engine.report().set_aside.len(), 1, "{:?}", engine.report());
+    world.close(engine);
+
+    let engine = world.open();
+    assert_eq!(engine.report().set_aside.len(), 0, "{:?}", engine.report());
+    for (served, acknowledged) in serve(&world, &engine).iter().zip(&acknowledged) {
+        let log = world.run(read_log(&served.partition)).expect("it is readable");
+        assert!(log.whole() == *acknowledged);
+    }
+    world.close(engine);
+}

@@ -280,11 +280,11 @@ impl Plan {
             report.set_aside.extend(shard.set_aside);
         }
         report.partitions.sort_by_key(|partition| partition.id);
-        if !journals.is_empty() {
-            // What was set aside may need what they hold.
-            let keep = is_damaged || !report.set_aside.is_empty();
+        // What was set aside may open the next time, and then needs what they hold: they stay where they are.
+        if !journals.is_empty() && report.set_aside.is_empty() {
+            let retire = Request::RetireJournals { journals, keep: is_damaged };
             // A shard that has ended already leaves them to the next open.
-            let _ = self.shards[0].mailbox.send(Request::RetireJournals { journals, keep });
+            let _ = self.shards[0].mailbox.send(retire);
         }
         let shared = EngineShared {
             random: Mutex::new(fastrand::Rng::with_seed(self.seed ^ 0x4e41_4d45)),
