@@ -16,6 +16,7 @@ mod kills;
 mod late_groups;
 mod many_partitions;
 mod offsets;
+mod producers;
 mod promises;
 mod recovery;
 mod retention;

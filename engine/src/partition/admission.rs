@@ -220,7 +220,7 @@ impl<D: Disk> PartitionLog<D> {
         let records = batch.records();
         let producer = options.producer;
         let entry = ProducerEntry { producer, base_offset: log_end, records, append_time, epoch };
-        state.producers.note(entry, self.context.limits.producers_max);
+        state.producers.note(entry);
         state.watermarks.admit(u64::from(records));
         let appended = Appended { base_offset: log_end, records, epoch, append_time };
         let end = state.watermarks.log_end;

@@ -29,7 +29,8 @@ pub struct AppendOptions {
     pub expected_offset: Option<Offset>,
     /// The client's own time, stored for information only.
     pub client_time: WallTime,
-    /// Who sends it, for telling a repeated batch; stored with it.
+    /// Who sends it, for telling a repeated batch; stored with it. A run counts its batches from sequence 0 and has
+    /// at most [`BATCHES_KEPT`](super::producers::BATCHES_KEPT) of them unanswered; a new run has a higher epoch.
     pub producer: Producer,
 }
 
@@ -48,7 +49,8 @@ pub struct Appended {
 
 /// Why an append was not acknowledged.
 ///
-/// Every variant but [`Unknown`](AppendError::Unknown) means: no byte of it is or will be readable.
+/// Every variant but [`Unknown`](AppendError::Unknown) and [`AlreadyAppended`](AppendError::AlreadyAppended) means:
+/// no byte of it is or will be readable.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -92,7 +94,8 @@ pub enum AppendError {
         /// What it would have got.
         log_end: Offset,
     },
-    /// Batches of the producer before this one are missing: send them first.
+    /// Batches of the producer before this one are missing: send them first. Where 0 is due, the producer is not
+    /// known, or not any more, or its run is new: send what was acknowledged to nobody in a new run, from 0 on.
     #[error("the producer's sequence {expected} is due, not {got}")]
     OutOfOrder {
         /// The sequence that is due.

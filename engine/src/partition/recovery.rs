@@ -109,7 +109,7 @@ pub(super) async fn recover<D: Disk>(
     checkpoint.log_start = checkpoint.log_start.min(end);
     checkpoint.committed = checkpoint.committed.min(end);
     checkpoint.next_offset = end;
-    // Batches of a torn group were seen and are not in the log.
+    // A file cut short by somebody ends below what the checkpoint remembers.
     checkpoint.producers = producers.into_inner().entries_below(end);
     // Into a new file: a checkpoint write of the dead run may still land in the old one.
     store.start_new_file();
@@ -278,9 +278,7 @@ async fn scan<D: Disk>(
     range: ScanRange,
     producers: &RefCell<Producers>,
 ) -> Result<ScanReport, OpenLogError> {
-    let note = |header: &BatchHeader| {
-        producers.borrow_mut().note_batch(header, context.limits.producers_max);
-    };
+    let note = |header: &BatchHeader| producers.borrow_mut().note_settled(header);
     with_memory(context, directory, || scan_segment(&context.disk, file, range, note)).await
 }
 

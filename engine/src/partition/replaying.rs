@@ -71,7 +71,7 @@ pub(super) async fn append_replayed<D: Disk>(
     let mut last_epoch = Epoch::NONE;
     for (header, batch) in &behind.batches {
         last_epoch = last_epoch.max(header.stamp.epoch);
-        producers.borrow_mut().note_batch(header, context.limits.producers_max);
+        producers.borrow_mut().note_settled(header);
         match groups.last_mut() {
             Some(group) if group.len() + batch.len() <= STORE_BYTES => group.extend(*batch),
             _ => groups.push([&[0; GROUP_HEADER_BYTES], *batch].concat()),

@@ -289,6 +289,8 @@ impl<D: Disk> PartitionLog<D> {
         if let Some((end, epoch)) = state.journaled.durable_from(durable) {
             self.note_durable(&mut state, end, epoch);
         }
+        let committed = state.watermarks.committed;
+        state.producers.settle(committed);
         // Before the answers: who has one finds it in the watermarks.
         self.status.watermarks.publish(state.watermarks);
         self.acknowledge(&mut state);
