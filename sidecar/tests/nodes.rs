@@ -3,17 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "part of tests only")]
 
 mod harness;
+#[path = "harness/losing_proxy.rs"]
+mod losing_proxy;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use harness::{PATIENCE, TWO_SECONDS, Voters, admit, create, timings, until};
+use losing_proxy::LosingProxy;
 use palisade_engine::engine::IoChoice;
 use palisade_sidecar::admin::{AdminAnswer, AdminClient, AdminServer, CreateStreamRequest};
 use palisade_sidecar::agent::{NodeAgent, NodeConfig, NodeError};
 use palisade_sidecar::client::{
-    AppendOptions, ClientError, DataClient, DataClientConfig, DataError, RecordBatch,
+    AppendOptions, ClientError, DataClient, DataClientConfig, DataError, Producer, ProducerClient,
+    RecordBatch,
 };
 use palisade_sidecar::role::Answer;
 use palisade_sidecar::session::SessionServer;
@@ -311,6 +315,58 @@ async fn a_tail_read_waits_and_many_appends_are_in_flight_in_order() {
     assert_eq!(read.batches[0].records().next().unwrap(), (1, b"1".as_slice()));
     let expected: Vec<_> = (0..500).map(|number| number.to_string()).collect();
     assert_eq!(read_all(&client, "orders", 0).await, expected);
+    cluster.stop().await;
+}
+
+/// The connection breaks each time between the append and its answer, and once for a client that does not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_whose_answer_was_lost_is_sent_again_and_is_in_the_log_once() {
+    let cluster = Cluster::formed(1).await;
+    cluster.create("orders", 1, Policy::ServeSettled).await;
+    append_soon(&cluster.client(), "orders", 0, "0").await;
+    let proxy = LosingProxy::start(cluster.nodes[0].data_address().unwrap()).await;
+    let client = DataClient::new(DataClientConfig::new(vec![proxy.address.to_string()]));
+    let options = AppendOptions::default();
+
+    let mut producer = ProducerClient::new(client.clone(), "orders", 0);
+    for number in 1..6u64 {
+        proxy.lose_next(number % 3);
+        let batch = batch(&[number.to_string().as_bytes()]);
+        assert_eq!(producer.append(batch, options).await.unwrap().base_offset, number);
+    }
+    assert_eq!(proxy.lost(), 6);
+
+    proxy.lose_next(1);
+    let answer = client.append("orders", 0, batch(&[b"6"]), options).await;
+    assert!(matches!(answer, Err(ClientError::Unknown { .. })), "{answer:?}");
+    let all: Vec<_> = (0..7).map(|number| number.to_string()).collect();
+    assert_eq!(read_all(&client, "orders", 0).await, all);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_out_of_its_turn_is_refused_over_the_wire_and_a_new_run_goes_on() {
+    let cluster = Cluster::formed(1).await;
+    cluster.create("orders", 1, Policy::ServeSettled).await;
+    let client = cluster.client();
+    append_soon(&client, "orders", 0, "0").await;
+    let send = async |epoch, sequence| {
+        let producer = Some(Producer { id: 9, epoch, sequence });
+        let options = AppendOptions { producer, ..AppendOptions::default() };
+        match client.append("orders", 0, batch(&[b"x"]), options).await {
+            Err(ClientError::Data(error)) => Err(error),
+            other => Ok(other.unwrap().base_offset),
+        }
+    };
+
+    assert_eq!(send(1, 3).await, Err(DataError::OutOfOrder { expected: 0, got: 3 }));
+    for sequence in 0..7 {
+        assert_eq!(send(1, sequence).await, Ok(1 + sequence));
+    }
+    assert_eq!(send(1, 5).await, Ok(6));
+    assert_eq!(send(1, 0).await, Err(DataError::AlreadyAppended { oldest: 2, got: 0 }));
+    assert_eq!(send(2, 0).await, Ok(8));
+    assert_eq!(send(1, 7).await, Err(DataError::ProducerFenced { epoch: 2 }));
     cluster.stop().await;
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use palisade_engine::format::Producer;
 use palisade_engine::id::Offset;
 use palisade_engine::io::clock::WallTime;
 use palisade_engine::partition::{
@@ -21,7 +22,10 @@ pub(super) fn options_of(request: &AppendRequest) -> AppendOptions {
         },
         expected_offset: request.expected_offset.map(Offset),
         client_time: WallTime(request.client_time_us),
-        ..AppendOptions::default()
+        producer: request.producer.map_or_else(Producer::default, |producer| {
+            let data::Producer { id, epoch, sequence } = producer;
+            Producer { id, epoch, sequence }
+        }),
     }
 }
 
@@ -51,6 +55,9 @@ pub(super) fn append_failed(error: AppendError) -> Response {
         AppendError::OffsetMismatch { expected, log_end } => {
             DataError::OffsetMismatch { expected: expected.0, log_end: log_end.0 }
         }
+        AppendError::OutOfOrder { expected, got } => DataError::OutOfOrder { expected, got },
+        AppendError::ProducerFenced { epoch } => DataError::ProducerFenced { epoch },
+        AppendError::AlreadyAppended { oldest, got } => DataError::AlreadyAppended { oldest, got },
         AppendError::DiskFull { available_bytes, .. } => DataError::DiskFull { available_bytes },
         AppendError::Stopped { error } => DataError::Stopped { reason: error.to_string() },
         AppendError::Closed => DataError::Stopping,

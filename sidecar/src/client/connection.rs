@@ -133,6 +133,11 @@ impl Connection {
 }
 
 impl Submitted {
+    /// Where it was sent.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Waits for the answer.
     pub(super) async fn answer(self) -> Result<Answer, ClientError> {
         self.answer.await.map_err(|_closed: oneshot::error::RecvError| ClientError::Unknown {

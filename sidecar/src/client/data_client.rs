@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use super::connection::{Answer, Connection, Limits, Submitted};
 use super::error::ClientError;
 use super::owners::{KnownStream, STREAMS_MAX};
-use super::retry::{self, Next};
+use super::retry::{self, Next, Repeat};
 use crate::wire::WireError;
 use crate::wire::data::{
-    AppendRequest, Appended, DataError, Durability, ReadRequest, Request, Response, Watermarks,
+    AppendRequest, Appended, DataError, Durability, Producer, ReadRequest, Request, Response,
+    Watermarks,
 };
 use crate::wire::hello::Hello;
 use crate::wire::records::{ReceivedBatch, RecordBatch};
@@ -66,6 +67,15 @@ pub struct AppendOptions {
     pub expected_offset: Option<u64>,
     /// What the client's clock says, in microseconds since 1970; 0 is unknown.
     pub client_time_us: u64,
+    /// Who sends it. The log knows such a batch again, so it is repeated until it has an answer; see
+    /// [`ProducerClient`](super::ProducerClient), which counts.
+    pub producer: Option<Producer>,
+}
+
+impl AppendOptions {
+    fn repeat(&self) -> Repeat {
+        if self.producer.is_some() { Repeat::Harmless } else { Repeat::Doubles }
+    }
 }
 
 /// Committed batches of one partition.
@@ -134,7 +144,8 @@ impl DataClient {
     /// Appends one batch and waits until it is acknowledged.
     ///
     /// Repeats what was refused before anything was written: another owner, a full queue, a connection that
-    /// was never made. What may have been written is never sent twice.
+    /// was never made. What may have been written is sent again only under a [`Producer`]: then it is in the log
+    /// once, and the answer is that of the first try.
     ///
     /// # Errors
     ///
@@ -275,7 +286,7 @@ impl DataClient {
                 Err(_elapsed) => return Err(self.not_served(&"no answer")),
             };
             attempt += 1;
-            self.recover(stream, &last, false, attempt, give_up_at).await?;
+            self.recover(stream, &last, Repeat::Harmless, attempt, give_up_at).await?;
         }
     }
 
@@ -357,13 +368,13 @@ impl DataClient {
         &self,
         stream: &str,
         last: &ClientError,
-        is_append: bool,
+        repeat: Repeat,
         attempt: u32,
         give_up_at: Instant,
     ) -> Result<(), ClientError> {
         let next = match last {
-            ClientError::Data(error) => retry::after(error, is_append),
-            ClientError::Unknown { .. } if !is_append => Next::FindOwner,
+            ClientError::Data(error) => retry::after(error, repeat),
+            ClientError::Unknown { .. } if repeat == Repeat::Harmless => Next::FindOwner,
             _ => Next::GiveUp,
         };
         let pause = match next {
@@ -490,17 +501,35 @@ impl PendingAppend {
         let PendingAppend { client, stream, partition, batch, options, give_up_at, .. } = self;
         let mut submitted = self.submitted;
         let mut attempt = 0;
+        // An attempt may have been done: no refusal of a later one says that nothing is in the log.
+        let mut doubt = None;
         loop {
-            let last = match submitted.answer().await? {
-                (Response::Appended(appended), _) => return Ok(appended),
-                (Response::Failed(error), _) => ClientError::Data(error),
-                _ => return Err(unexpected("an acknowledgement")),
+            let address = submitted.address().to_owned();
+            let last = match tokio::time::timeout_at(give_up_at, submitted.answer()).await {
+                Ok(Ok((Response::Appended(appended), _))) => return Ok(appended),
+                Ok(Ok((Response::Failed(error), _))) => ClientError::Data(error),
+                Ok(Ok(_)) => unexpected("an acknowledgement"),
+                Ok(Err(error)) => error,
+                Err(_elapsed) => return Err(ClientError::Unknown { address }),
             };
+            if retry::may_be_done(&last) {
+                doubt = Some(ClientError::Unknown { address });
+            }
             attempt += 1;
-            client.recover(&stream, &last, true, attempt, give_up_at).await?;
-            let make = |key| append_request(key, &batch, options);
-            let payload = batch.payload().clone();
-            submitted = client.send(&stream, partition, make, payload, give_up_at).await?;
+            let again = async {
+                client.recover(&stream, &last, options.repeat(), attempt, give_up_at).await?;
+                let make = |key| append_request(key, &batch, options);
+                let payload = batch.payload().clone();
+                client.send(&stream, partition, make, payload, give_up_at).await
+            };
+            submitted = match again.await {
+                Ok(submitted) => submitted,
+                Err(ClientError::Data(error @ DataError::AlreadyAppended { .. })) => {
+                    return Err(error.into());
+                }
+                Err(error) if retry::may_be_done(&error) => return Err(error),
+                Err(error) => return Err(doubt.unwrap_or(error)),
+            };
         }
     }
 }
@@ -513,6 +542,7 @@ fn append_request(partition: PartitionKey, batch: &RecordBatch, options: AppendO
         durability: options.durability,
         expected_offset: options.expected_offset,
         client_time_us: options.client_time_us,
+        producer: options.producer,
     })
 }
 

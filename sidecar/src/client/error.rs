@@ -48,8 +48,8 @@ pub enum ClientError {
         /// The last refusal.
         last: String,
     },
-    /// The connection ended before the answer: an append may or may not be in the log. Read to find out.
-    #[error("unknown outcome: the connection to {address} ended")]
+    /// No answer came, or none that tells: an append may or may not be in the log. Read to find out.
+    #[error("unknown outcome: no answer from {address}")]
     Unknown {
         /// The node.
         address: String,

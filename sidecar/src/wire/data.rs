@@ -99,6 +99,19 @@ pub struct AppendRequest {
     pub expected_offset: Option<u64>,
     /// What the client's clock says, in microseconds since 1970; 0 is unknown. Informational only.
     pub client_time_us: u64,
+    /// Who sends it, for telling a repeated batch.
+    pub producer: Option<Producer>,
+}
+
+/// Who sends a batch, and which of its batches it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    /// The producer; random, so that no two have the same. Not 0.
+    pub id: u64,
+    /// Which run of it; a later one fences those before.
+    pub epoch: u32,
+    /// The number of the batch in its run, from 0.
+    pub sequence: u64,
 }
 
 /// When an append is answered.
@@ -297,6 +310,28 @@ pub enum DataError {
     /// The node is stopping; another answer will come from its next run.
     #[error("the node is stopping")]
     Stopping,
+    /// Batches of the producer before this one are missing.
+    #[error("the producer's sequence {expected} is due, not {got}")]
+    OutOfOrder {
+        /// The sequence that is due; 0 if the producer is not known, or not any more.
+        expected: u64,
+        /// What was sent.
+        got: u64,
+    },
+    /// A later run of the producer has appended.
+    #[error("run {epoch} of the producer has begun")]
+    ProducerFenced {
+        /// The later run.
+        epoch: u32,
+    },
+    /// The batch is in the log, appended too long ago to know at which offset.
+    #[error("sequence {got} was appended before; the oldest one remembered is {oldest}")]
+    AlreadyAppended {
+        /// The oldest sequence that is remembered.
+        oldest: u64,
+        /// What was sent.
+        got: u64,
+    },
 }
 
 #[cfg(test)]
