@@ -11,9 +11,12 @@ use criterion::{Criterion, Throughput};
 use palisade_benches::disk_load::write_through_disk;
 use palisade_benches::figure::{Goal, Relation};
 use palisade_benches::load::{
-    AppendWork, Caller, OpenLog, append_alone, append_many, append_many_as, batch_filling, batch_of,
+    AppendWork, Caller, OpenLog, append_alone, append_many, append_many_as, batch_filling,
+    batch_of, keep_off_the_shard,
 };
-use palisade_benches::ratio::{Comparison, RatioTable, is_measuring, is_tracking, scaled};
+use palisade_benches::ratio::{
+    Comparison, RatioTable, is_measuring, is_tracking, is_wanted, scaled,
+};
 use palisade_benches::raw_ring::{DEPTH_MAX, RawFile, RawOperation, RawRing, RawWork};
 use palisade_benches::scratch::Scratch;
 use palisade_benches::stopwatch::{Stopwatch, pause, quantile};
@@ -175,6 +178,9 @@ fn rate(count: u64, units: f64, elapsed: Duration) -> f64 {
 
 fn compare(table: &mut RatioTable, log: &OpenLog, raw: &mut Raw, case: &Case) {
     for caller in Caller::BOTH {
+        if !is_wanted(&format!("{}, {}", case.name, caller.name())) {
+            continue;
+        }
         let (raw_work, block_units) = work_beside(log, caller, case);
         let before = groups_of(log);
         let comparison = Comparison {
@@ -297,11 +303,13 @@ fn main() {
 
     if is_measuring() {
         let mut table = RatioTable::new("append", env!("CARGO_TARGET_TMPDIR"));
+        // A lone caller does best where the scheduler puts it, beside the shard.
+        compare_lone(&mut table, &log, &mut raw);
+        keep_off_the_shard();
         compare(&mut table, &log, &mut raw, &large_groups(scaled(2_048)));
         compare(&mut table, &log, &mut raw, &unsynced_groups(scaled(2_048)));
         compare(&mut table, &log, &mut raw, &small_records(scaled(1_024)));
         compare(&mut table, &log, &mut raw, &many_singles(scaled(16_384)));
-        compare_lone(&mut table, &log, &mut raw);
         compare_over_rolls(&mut table, &scratch, &mut raw);
         compare_seam(&mut table, &mut raw);
         table.finish();

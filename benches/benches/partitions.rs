@@ -10,7 +10,9 @@ use criterion::{Criterion, Throughput};
 use futures_util::future::join_all;
 use palisade_benches::executor::block_on;
 use palisade_benches::figure::{Goal, Relation};
-use palisade_benches::load::{AppendWork, Caller, append_across, batch_of, on_shard};
+use palisade_benches::load::{
+    AppendWork, Caller, append_across, batch_of, keep_off_the_shard, on_shard,
+};
 use palisade_benches::ratio::{Comparison, RatioTable, is_measuring, is_tracking, scaled};
 use palisade_benches::scratch::Scratch;
 use palisade_engine::engine::{Engine, Partition};
@@ -20,7 +22,8 @@ use palisade_engine::partition::{PartitionSettings, RetentionLimits};
 const PARTITIONS: u64 = 10_000;
 const CALLERS: usize = 64;
 const RECORD_BYTES: usize = 100;
-const APPENDS: u64 = 100_000;
+/// Enough that every round takes groups out of the journal to their segments, too.
+const APPENDS: u64 = 300_000;
 /// Room for a group of each partition.
 const ARENA_BYTES: usize = 256 << 20;
 /// Partitions created at once: well below every limit of a shard.
@@ -81,6 +84,13 @@ fn create(engine: &Engine, stream: &str, count: u64) -> Vec<Partition> {
     partitions
 }
 
+/// Frames, groups in them, and writes that took groups to their segments.
+fn journal_counts(engine: &Engine) -> [u64; 3] {
+    let metrics = engine.metrics();
+    let shard = &metrics.shards[0];
+    [shard.journal_frames, shard.journal_groups, shard.stored_groups]
+}
+
 fn compare(table: &mut RatioTable, logs: &Logs) {
     for caller in Caller::BOTH {
         let comparison = Comparison {
@@ -94,8 +104,16 @@ fn compare(table: &mut RatioTable, logs: &Logs) {
             relation: Relation::Ratio,
             goal: Some(Goal::RelationAtLeast(0.7)),
         };
+        let before = journal_counts(&logs.engine);
         let many = || logs.append(caller, &logs.many);
         table.alternate(comparison, many, || logs.append(caller, &logs.one));
+        let after = journal_counts(&logs.engine);
+        let [frames, groups, stored] = [0, 1, 2].map(|at| after[at] - before[at]);
+        table.note(format!(
+            "{}: {frames} frames of {} groups on average; {stored} writes took them to segments",
+            caller.name(),
+            groups / frames.max(1),
+        ));
     }
 }
 
@@ -113,6 +131,7 @@ fn track(criterion: &mut Criterion, logs: &Logs) {
 fn main() {
     let scratch = Scratch::new(env!("CARGO_TARGET_TMPDIR"));
     let logs = Logs::open(&scratch.join("log"));
+    keep_off_the_shard();
 
     if is_measuring() {
         let mut table = RatioTable::new("partitions", env!("CARGO_TARGET_TMPDIR"));

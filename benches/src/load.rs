@@ -134,6 +134,14 @@ impl OpenLog {
     }
 }
 
+/// Pins this thread to the last core, the first shard has the first one. Left alone, the scheduler puts a caller on the
+/// core of the shard that wakes it, and the two then take turns; a program with callers of its own keeps cores for them.
+pub fn keep_off_the_shard() {
+    if let Some(last) = core_affinity::get_core_ids().unwrap_or_default().last() {
+        core_affinity::set_for_current(*last);
+    }
+}
+
 /// Runs `load` on the first shard's own thread and waits for its result.
 ///
 /// # Panics
@@ -236,10 +244,9 @@ pub async fn append_many_as(
         match oldest.await {
             Ok(_) => {}
             Err(AppendError::Busy { retry_after }) => {
+                // Always, not only with nothing in flight: answers that are there at once would keep a shard from its work.
                 left += 1;
-                if in_flight.is_empty() {
-                    wait_for(&partition, retry_after).await;
-                }
+                wait_for(&partition, retry_after).await;
             }
             Err(error) => panic!("an append of a bench failed: {error}"),
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::figure::{Figure, Goal, Relation, save, write_table};
+use crate::figure::{Figure, Goal, Relation, Spread, save, write_table};
 use crate::machine::{BusyTime, Machine};
 
 /// How often both sides run. STYLE asks for five at least; odd, so that the median is a sample.
@@ -33,6 +33,12 @@ pub fn scaled(count: u64) -> u64 {
 #[must_use]
 pub fn is_tracking() -> bool {
     std::env::var_os("PALISADE_BENCH_TABLE").is_none()
+}
+
+/// Tells whether this work is wanted: `PALISADE_BENCH_ONLY` is not set, or a part of its name.
+#[must_use]
+pub fn is_wanted(work: &str) -> bool {
+    std::env::var("PALISADE_BENCH_ONLY").map_or(true, |part| work.contains(&part))
 }
 
 /// A comparison to be run.
@@ -78,6 +84,9 @@ impl RatioTable {
         mut engine: impl FnMut() -> f64,
         mut other: impl FnMut() -> f64,
     ) {
+        if !is_wanted(&comparison.work) {
+            return;
+        }
         engine();
         other();
         let before = BusyTime::now();
@@ -91,6 +100,9 @@ impl RatioTable {
 
     /// Runs one side [`rounds`] times, where nothing on the machine does the same work, after one unmeasured round.
     pub fn alone(&mut self, comparison: Comparison, mut engine: impl FnMut() -> f64) {
+        if !is_wanted(&comparison.work) {
+            return;
+        }
         engine();
         let before = BusyTime::now();
         let own = (0..rounds()).map(|_| engine()).collect();
@@ -105,8 +117,7 @@ impl RatioTable {
         used_by_others: f64,
     ) {
         let Comparison { work, unit, beside, relation, goal } = comparison;
-        println!("measured: {work}");
-        self.figures.push(Figure {
+        let figure = Figure {
             bench: self.bench.into(),
             work,
             unit: unit.into(),
@@ -116,7 +127,12 @@ impl RatioTable {
             relation,
             goal,
             used_by_others,
-        });
+        };
+        let relation =
+            Spread::of(&figure.relations()).map_or_else(String::new, |of| of.to_string());
+        let own = Spread::of(&figure.engine).map_or_else(String::new, |of| of.to_string());
+        println!("measured: {}: {own} {}; relation {relation}", figure.work, figure.unit);
+        self.figures.push(figure);
     }
 
     /// Keeps a sentence to print below the table: what was seen besides the figures.
