@@ -192,6 +192,11 @@ impl<D: Disk, O: Clone> Journal<D, O> {
         self.memory_bytes
     }
 
+    /// The bytes that wait for a frame.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
     /// Notes that an owner has `bytes` for the next frame.
     pub(crate) fn wait(&mut self, owner: O, bytes: usize) {
         self.waiting_bytes += bytes;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::append::{AppendError, AppendOptions, Appended, Durability};
 use super::authority::Shut;
 use super::gather::Gather;
-use super::group_commit::GROUP_BYTES_TARGET;
 use super::log::{AppendReply, LogState, PartitionLog, PendingAck, Phase, WaitingAppend};
 use super::producers::Verdict;
 use crate::format::{
@@ -236,13 +235,8 @@ impl<D: Disk> PartitionLog<D> {
             state.acks.push_back(PendingAck { appended, end, reply });
             self.count_append(1);
         }
-        let is_large = state.gather.bytes() >= GROUP_BYTES_TARGET;
         drop(state);
-        if is_large {
-            self.submit();
-        } else {
-            self.mark_dirty();
-        }
+        self.mark_dirty();
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 
+use super::callers::Callers;
 use super::cold_lane::{ColdLane, LaneLimits};
 use super::counters::LogCounters;
 use super::gate_state::GateState;
@@ -54,6 +55,11 @@ pub(crate) struct LogContext<D: Disk> {
     waker: Arc<AtomicWaker>,
     random: RefCell<fastrand::Rng>,
     dirty: RefCell<VecDeque<Rc<PartitionLog<D>>>>,
+    /// To be looked at again after a turn of the ring.
+    expecting: RefCell<Vec<Rc<PartitionLog<D>>>>,
+    is_journal_expecting: Cell<bool>,
+    /// Whom the last frame of the journal answered.
+    pub(super) frame_callers: Cell<Callers>,
     pub(super) journal: RefCell<ShardJournal<D>>,
     /// The journal has something to do at the end of this turn.
     is_journal_dirty: Cell<bool>,
@@ -111,6 +117,9 @@ impl<D: Disk> LogContext<D> {
             waker,
             random: RefCell::new(random),
             dirty: RefCell::default(),
+            expecting: RefCell::default(),
+            is_journal_expecting: Cell::new(false),
+            frame_callers: Cell::default(),
             journal: RefCell::new(Journal::new(journal, limits.journal_bytes, memory)),
             is_journal_dirty: Cell::new(false),
             small_in_flight: Cell::new(0),
@@ -145,6 +154,32 @@ impl<D: Disk> LogContext<D> {
 
     pub(crate) fn has_dirty(&self) -> bool {
         !self.dirty.borrow().is_empty() || self.is_journal_dirty.get()
+    }
+
+    /// Has the shard's loop let the partition submit after a turn of the ring, in which others may come.
+    pub(super) fn look_again(&self, log: Rc<PartitionLog<D>>) {
+        self.expecting.borrow_mut().push(log);
+    }
+
+    /// Has the shard's loop look after the journal after a turn of the ring.
+    pub(super) fn look_at_journal_again(&self) {
+        self.is_journal_expecting.set(true);
+    }
+
+    /// Tells whether a partition or the journal is to be looked at again.
+    pub(crate) fn is_expecting(&self) -> bool {
+        self.is_journal_expecting.get() || !self.expecting.borrow().is_empty()
+    }
+
+    /// Marks what was to be looked at again. Called at the start of a turn.
+    pub(crate) fn end_expecting(&self) {
+        if self.is_journal_expecting.take() {
+            self.mark_journal_dirty();
+        }
+        let mut expecting = self.expecting.borrow_mut();
+        for log in expecting.drain(..) {
+            log.mark_dirty();
+        }
     }
 
     /// Tells whether partitions other than `log` have something to submit at the end of this turn.

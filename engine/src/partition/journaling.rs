@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::context::LogContext;
 use super::gather::GATHER_BYTES_MAX;
-use super::group_commit::{GatheredBytes, GroupsInFlight};
+use super::group_commit::{GROUP_BYTES_TARGET, GatheredBytes, GroupsInFlight};
 use super::journaled::JournaledGroup;
 use super::log::{LogState, PartitionLog, Phase};
 use super::set_aside::SET_ASIDE;
@@ -68,6 +68,9 @@ impl<D: Disk> PartitionLog<D> {
                 || context.small_in_flight.get() > own_small
                 || journal.frames_in_flight() > 0,
             has_journal: journal.is_made(),
+            is_expecting: state
+                .callers
+                .is_expecting(state.acks.len(), || context.clock.now().boottime),
         }
     }
 
@@ -187,6 +190,10 @@ impl<D: Disk> LogContext<D> {
             return false;
         }
         let Some(room) = self.journal.borrow().frame_room_due() else { return false };
+        if self.is_frame_expecting() {
+            self.look_at_journal_again();
+            return false;
+        }
         let Some(extent) = self.allocate(room) else {
             self.pump_later();
             return false;
@@ -226,6 +233,20 @@ impl<D: Disk> LogContext<D> {
         is_filled
     }
 
+    /// Tells whether the few partitions that wait for a frame should wait for the others of the last one, too.
+    fn is_frame_expecting(&self) -> bool {
+        let journal = self.journal.borrow();
+        let mut callers = self.frame_callers.get();
+        let is_expecting = journal.frames_in_flight() == 0
+            && journal.waiting_bytes() < GROUP_BYTES_TARGET
+            && callers.is_expecting(journal.waiting(), || self.clock.now().boottime);
+        if is_expecting {
+            callers.note_turn();
+            self.frame_callers.set(callers);
+        }
+        is_expecting
+    }
+
     fn write_frame(self: &Rc<Self>, frame: FrameBuilder<(Weak<PartitionLog<D>>, Piece)>) {
         let now = self.clock.now().boottime;
         let sealed = self.journal.borrow_mut().seal(frame, now);
@@ -257,7 +278,12 @@ impl<D: Disk> LogContext<D> {
             }
             return;
         }
+        let now = self.clock.now().boottime;
+        let submitted = self.journal.borrow().oldest_submitted().unwrap_or(now);
         let owners = self.journal.borrow_mut().complete(number);
+        let mut callers = self.frame_callers.get();
+        callers.note_answered(owners.len(), now, now.saturating_sub(submitted));
+        self.frame_callers.set(callers);
         for log in owners.iter().filter_map(Weak::upgrade) {
             log.advance_by_journal();
         }

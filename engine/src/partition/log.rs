@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::append::{AppendError, AppendOptions, Appended};
 use super::authority::{Ownership, Standing};
+use super::callers::Callers;
 use super::checkpoint_store::CheckpointStore;
 use super::context::LogContext;
 use super::epoch_history::EpochHistory;
@@ -182,6 +183,7 @@ pub(super) struct LogState<D: Disk> {
     /// The groups in the journal are to be written to segments now.
     pub(super) must_store: bool,
     pub(super) acks: VecDeque<PendingAck>,
+    pub(super) callers: Callers,
     pub(super) tail: TailCache,
     pub(super) closed: Vec<ClosedSegment>,
     pub(super) quarantined: Vec<QuarantinedRange>,
@@ -257,6 +259,7 @@ impl<D: Disk> PartitionLog<D> {
             stored: end,
             must_store: false,
             acks: VecDeque::new(),
+            callers: Callers::default(),
             tail: TailCache::default(),
             closed: checkpoint.closed,
             quarantined: checkpoint.quarantined,

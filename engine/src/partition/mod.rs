@@ -6,6 +6,7 @@
 mod admission;
 mod append;
 pub mod authority;
+mod callers;
 mod change;
 mod changing;
 mod checkpoint_store;

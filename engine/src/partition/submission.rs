@@ -3,6 +3,7 @@
 use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::admission::LIMIT_RETRY_AFTER;
 use super::append::{AppendError, UnknownReason};
@@ -56,7 +57,8 @@ impl<D: Disk> PartitionLog<D> {
     /// Admits what waited for room, for a change or for the start, and submits.
     pub(super) fn resume(self: &Rc<Self>) {
         self.admit_waiting();
-        self.submit();
+        // Not now: who has just been answered may have more, which then goes into the same group.
+        self.mark_dirty();
         // A change may have left the log idle while appends waited for its end.
         let is_wanted = !self.state.borrow().waiting.is_empty();
         if is_wanted {
@@ -93,6 +95,11 @@ impl<D: Disk> PartitionLog<D> {
             Way::Direct if !has_unstored => self.frame_gathered(state),
             Way::Journal => {
                 self.wait_for_frame(state.gather.bytes());
+                None
+            }
+            Way::Expect => {
+                state.callers.note_turn();
+                self.context.look_again(self.clone());
                 None
             }
             Way::Direct | Way::Gather => None,
@@ -266,11 +273,18 @@ impl<D: Disk> PartitionLog<D> {
             return;
         }
         let committed_before = state.watermarks.committed;
+        let waiting_before = state.acks.len();
+        let mut submitted = Duration::ZERO;
         for end in &stored {
+            submitted = end.submitted;
             self.note_stored(&mut state, end);
             self.context.note_cached(self, end.bytes);
         }
         self.answer(state, committed_before);
+        let mut state = self.state.borrow_mut();
+        let answered = waiting_before - state.acks.len();
+        let now = self.context.clock.now().boottime;
+        state.callers.note_answered(answered, now, now.saturating_sub(submitted));
     }
 
     /// Takes note that a frame of the journal with groups of this log is durable.

@@ -3,7 +3,9 @@
 //!
 //! Pure: no I/O, no clock. Figures and alternatives: `docs/adr/0008-journal.md`.
 
-use super::group_commit::{GatheredBytes, GroupDecision, GroupsInFlight, decide};
+use super::group_commit::{
+    GROUP_BYTES_TARGET, GatheredBytes, GroupDecision, GroupsInFlight, decide,
+};
 
 /// Gathered bytes from which a group goes to its segment by itself: the write costs the device little more than
 /// its bytes, and in the journal they would be written twice.
@@ -24,6 +26,8 @@ pub struct Situation {
     pub is_crowded: bool,
     /// Whether the shard has a journal that takes groups.
     pub has_journal: bool,
+    /// Whether most of those whose appends were just acknowledged have not come back yet, and may be about to.
+    pub is_expecting: bool,
 }
 
 impl Situation {
@@ -43,6 +47,9 @@ pub enum Way {
     Journal,
     /// Keep gathering.
     Gather,
+    /// Keep gathering for one turn of the ring: callers on other threads take that long to come back, and the few that
+    /// are here would make a small write that all the others wait behind.
+    Expect,
 }
 
 /// Decides about what a partition has gathered.
@@ -59,11 +66,16 @@ pub fn choose(situation: Situation) -> Way {
     if situation.gathered.0 == 0 {
         return Way::Gather;
     }
-    let is_large = situation.gathered.0 >= DIRECT_BYTES_MIN;
-    if situation.must_be_direct || is_large || !situation.has_journal {
+    if situation.must_be_direct {
         return direct();
     }
-    if situation.has_journaled || situation.is_crowded {
+    let is_shared = situation.has_journaled || situation.is_crowded;
+    let is_alone = !is_shared && situation.in_flight.0 == 0;
+    if situation.is_expecting && is_alone && situation.gathered.0 < GROUP_BYTES_TARGET {
+        return Way::Expect;
+    }
+    let is_small = situation.gathered.0 < DIRECT_BYTES_MIN;
+    if is_small && is_shared && situation.has_journal {
         return Way::Journal;
     }
     direct()
@@ -80,6 +92,7 @@ mod tests {
         must_be_direct: false,
         is_crowded: false,
         has_journal: true,
+        is_expecting: false,
     };
 
     const CROWDED: Situation = Situation { is_crowded: true, ..LONE };
@@ -92,6 +105,19 @@ mod tests {
     #[test]
     fn lone_partition_gathers_behind_its_write() {
         assert_eq!(choose(Situation { in_flight: GroupsInFlight(1), ..LONE }), Way::Gather);
+    }
+
+    #[test]
+    fn few_of_many_callers_wait_for_the_others() {
+        let expecting = Situation { is_expecting: true, ..LONE };
+        assert_eq!(choose(expecting), Way::Expect);
+        assert_eq!(choose(Situation { must_be_direct: true, ..expecting }), Way::Direct);
+        let large = Situation { gathered: GatheredBytes(GROUP_BYTES_TARGET), ..expecting };
+        assert_eq!(choose(large), Way::Direct);
+        // The write in flight brings the next decision.
+        assert_eq!(choose(Situation { in_flight: GroupsInFlight(1), ..expecting }), Way::Gather);
+        // Others of the shard have a write to share.
+        assert_eq!(choose(Situation { is_crowded: true, ..expecting }), Way::Journal);
     }
 
     #[test]

@@ -181,10 +181,10 @@ impl<D: Disk> Shard<D> {
             if self.setup.mailbox.is_close_asked() {
                 break;
             }
-            if self.setup.mailbox.is_empty() {
+            if self.setup.mailbox.is_empty() && !self.context.is_expecting() {
                 self.park().await;
             } else {
-                // More came than fits one turn. Nothing is submitted while a task can run, so go through the ring.
+                // More came than fits one turn, or more is about to. Nothing is submitted while a task can run, so go through the ring.
                 runtime.turn().await;
             }
         }
@@ -195,6 +195,7 @@ impl<D: Disk> Shard<D> {
     /// Takes what has come in, at most a mailbox full, and lets every partition it touched submit.
     fn turn(self: &Rc<Self>) {
         self.setup.counters.turns.add(1);
+        self.context.end_expecting();
         for _ in 0..self.setup.limits.mailbox_slots {
             match self.setup.mailbox.receive() {
                 Some(request) => self.clone().dispatch(request),
