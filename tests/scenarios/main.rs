@@ -22,6 +22,7 @@ mod recovery;
 mod retention;
 mod rolls;
 mod stopping;
+mod unsynced;
 
 /// Where real files go.
 const TARGET: &str = env!("CARGO_TARGET_TMPDIR");

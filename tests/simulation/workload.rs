@@ -73,6 +73,7 @@ impl<'a> Workload<'a> {
                 78..82 => self.trim().await,
                 82..88 => self.roll().await,
                 88..91 if cuts => self.cut().await,
+                91..93 => self.flood(),
                 _ => self.pause().await,
             }
         }
@@ -81,17 +82,32 @@ impl<'a> Workload<'a> {
     }
 
     fn append(&mut self) {
-        let records: Vec<Bytes> =
-            (0..self.random.usize(1..=RECORDS_MAX)).map(|_| self.record()).collect();
-        let mut batch = RecordBatch::builder();
-        for record in &records {
-            batch.push(record).expect("short records");
-        }
+        let records = (0..self.random.usize(1..=RECORDS_MAX)).map(|_| self.record()).collect();
         let durability = match self.random.u8(..4) {
             0 => Durability::Accepted,
             1 => Durability::Local,
             _ => Durability::Committed,
         };
+        self.append_records(records, durability);
+    }
+
+    /// Appends so much that nobody waits for that its groups are written and synced later, some behind others.
+    fn flood(&mut self) {
+        for _ in 0..self.random.usize(2..6) {
+            let long = |random: &mut fastrand::Rng| {
+                let length = random.usize(15_000..40_000);
+                (0..length).map(|_| random.u8(..)).collect()
+            };
+            let records = (0..5).map(|_| long(&mut self.random)).collect();
+            self.append_records(records, Durability::Accepted);
+        }
+    }
+
+    fn append_records(&mut self, records: Vec<Bytes>, durability: Durability) {
+        let mut batch = RecordBatch::builder();
+        for record in &records {
+            batch.push(record).expect("short records");
+        }
         let options = AppendOptions { durability, ..AppendOptions::default() };
         // Noted before the call: the order of calls is the order of offsets.
         let number = self.model.borrow_mut().ask(records);

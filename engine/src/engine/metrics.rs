@@ -75,6 +75,8 @@ pub struct ShardMetrics {
     pub groups: u64,
     /// Their bytes, padding included.
     pub group_bytes: u64,
+    /// Syncs that made groups durable which nobody waited for, many at a time.
+    pub group_syncs: u64,
     /// Appends refused at a limit.
     pub busy: u64,
     /// Appends refused for another reason.
@@ -142,6 +144,7 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         append_bytes: log.append_bytes.get(),
         groups: log.groups.get(),
         group_bytes: log.group_bytes.get(),
+        group_syncs: log.group_syncs.get(),
         busy: log.busy.get(),
         refused: log.refused.get(),
         acknowledged: log.acknowledged.get(),

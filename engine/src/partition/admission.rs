@@ -20,6 +20,15 @@ use crate::io::disk::Disk;
 /// How long a caller that met a limit should wait: a few durable writes.
 pub(super) const LIMIT_RETRY_AFTER: Duration = Duration::from_millis(1);
 
+/// Bytes gathered and not submitted from which an append that needs not be durable is answered later, when less waits:
+/// whoever keeps some appends in flight is then slowed to what the device takes, and not refused at the limit.
+///
+/// Enough to keep the device busy while an answer finds its caller. Source: docs/BENCHMARKS.md, "not synced".
+const ACCEPTED_AHEAD_BYTES: usize = 2 << 20;
+
+/// The share of a shard's memory that may be gathered so, where that is less.
+const ACCEPTED_ARENA_SHARE: usize = 16;
+
 /// When a batch that may be appended gets its offset.
 enum Admission {
     Now,
@@ -228,16 +237,28 @@ impl<D: Disk> PartitionLog<D> {
         counters.appends.add(1);
         counters.records.add(u64::from(records));
         counters.append_bytes.add(batch.bytes() as u64);
-        if options.durability == Durability::Accepted {
+        let is_accepted = options.durability == Durability::Accepted;
+        if is_accepted && !self.is_ahead(&state) {
             counters.acknowledged.add(1);
             drop(reply.send(Ok(appended)));
         } else {
-            state.acks.push_back(PendingAck { appended, end, reply });
+            let ack = PendingAck { appended, end, reply };
+            match is_accepted {
+                true => state.accepted.push_back(ack),
+                false => state.acks.push_back(ack),
+            }
             self.count_append(1);
         }
         drop(state);
         self.mark_dirty();
         Ok(())
+    }
+
+    /// Tells whether so much has been gathered that answers to accepted appends wait for the device.
+    pub(super) fn is_ahead(&self, state: &LogState<D>) -> bool {
+        let arena = self.context.disk.arena().capacity_bytes();
+        let limit = self.context.limits.gathered_bytes_max / 4;
+        state.gather.bytes() > ACCEPTED_AHEAD_BYTES.min(limit).min(arena / ACCEPTED_ARENA_SHARE)
     }
 
     /// Finds whether the batch may go to the end of the log, or lies in it already.

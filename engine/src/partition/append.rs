@@ -11,7 +11,8 @@ use crate::io::disk::DiskError;
 /// How much must be true before an append is acknowledged. No acknowledgement says more than is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// It has its place in the log, in memory: a crash of the process loses it.
+    /// It has its place in the log, in memory: a crash of the process loses it, a power cut some megabytes of it. The
+    /// answer waits while the device is behind, so keep a bounded number of appends in flight.
     Accepted,
     /// It is synced on this machine.
     Local,

@@ -35,6 +35,8 @@ pub(crate) struct LogCounters {
     pub(crate) append_bytes: Counter,
     pub(crate) groups: Counter,
     pub(crate) group_bytes: Counter,
+    /// Syncs of groups that were only written.
+    pub(crate) group_syncs: Counter,
     pub(crate) busy: Counter,
     pub(crate) refused: Counter,
     pub(crate) acknowledged: Counter,

@@ -1,8 +1,9 @@
-//! Decides when gathered appends become a group, and turns completions in any order into one durable end.
+//! Decides when gathered appends become a group, whether its write makes it durable, and when groups that are only
+//! written are synced.
 //!
 //! Pure: no I/O, no clock. Source of the rule: DESIGN 4, "Group commit".
 
-use std::collections::VecDeque;
+use crate::io::disk::WriteMode;
 
 /// Gathered bytes from which a group is worth submitting beside others in flight.
 pub const GROUP_BYTES_TARGET: usize = 64 << 10;
@@ -44,81 +45,60 @@ pub struct GatheredBytes(pub usize);
 #[derive(Clone, Copy, Debug)]
 pub struct GroupsInFlight(pub usize);
 
-/// The number of a submitted group in its partition's run, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupNumber(pub u64);
-
-/// The groups in flight, in the order they were submitted.
+/// The most bytes that are written and not on their way to being synced: a sync costs the device about as much as
+/// writing a megabyte.
 ///
-/// `T` is what becomes true once the group and all before it are durable.
-#[derive(Debug)]
-pub struct InFlight<T> {
-    first: u64,
-    groups: VecDeque<(T, bool)>,
+/// Source: docs/BENCHMARKS.md, "not synced".
+pub const UNSYNCED_BYTES_MAX: usize = 8 << 20;
+
+/// How many times that may be on its way in all: one part in a sync, one written, one being written.
+pub const UNDURABLE_SYNCS_MAX: usize = 3;
+
+/// The share of a shard's memory that such groups may hold, where that is less: they serve readers from memory until
+/// they are durable.
+pub const UNSYNCED_ARENA_SHARE: usize = 8;
+
+/// What is known of a group and of its log when it goes to the device.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupToWrite {
+    /// Its bytes, header included.
+    pub bytes: usize,
+    /// Whether something waits for it, or for a group before it, to be durable.
+    pub is_awaited: bool,
 }
 
-impl<T> Default for InFlight<T> {
-    fn default() -> Self {
-        InFlight { first: 0, groups: VecDeque::new() }
+/// Decides how a group is written.
+///
+/// A large group that nobody waits for is only written; many of them then share one sync. A small one costs the device
+/// the same either way, and is durable at once.
+#[must_use]
+pub fn write_mode(group: GroupToWrite) -> WriteMode {
+    match group.is_awaited || group.bytes < GROUP_BYTES_TARGET {
+        true => WriteMode::Durable,
+        false => WriteMode::Written,
     }
 }
 
-impl<T> InFlight<T> {
-    /// Notes a submitted group.
-    pub fn submit(&mut self, group: T) -> GroupNumber {
-        let number = self.first + self.groups.len() as u64;
-        self.groups.push_back((group, false));
-        GroupNumber(number)
-    }
+/// What is known when groups are written and not synced.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsynced {
+    /// Their bytes.
+    pub bytes: usize,
+    /// The bytes from which a sync is due in any case.
+    pub bytes_max: usize,
+    /// Whether something waits for them to be durable.
+    pub is_awaited: bool,
+    /// Whether more groups are on their way, whose completion brings the next decision.
+    pub is_writing: bool,
+}
 
-    /// Notes that a group is on the medium, and hands out, in order, every group whose predecessors are too.
-    ///
-    /// # Panics
-    ///
-    /// If the group was never submitted, or completed already.
-    pub fn complete(&mut self, number: GroupNumber) -> Vec<T> {
-        let place = number.0.checked_sub(self.first).expect("a group completed twice");
-        let place = usize::try_from(place).expect("few groups are in flight");
-        let (_, done) = self.groups.get_mut(place).expect("a group that was never submitted");
-        assert!(!*done, "a group completed twice");
-        *done = true;
-        let mut durable = Vec::new();
-        while let Some((_, true)) = self.groups.front() {
-            let (group, _) = self.groups.pop_front().expect("the front was just seen");
-            self.first += 1;
-            durable.push(group);
-        }
-        durable
-    }
-
-    /// The oldest group not yet durable.
-    #[must_use]
-    pub fn oldest(&self) -> Option<&T> {
-        self.groups.front().map(|(group, _)| group)
-    }
-
-    /// The groups not yet durable, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.groups.iter().map(|(group, _)| group)
-    }
-
-    /// Counts the groups not yet durable, holes included.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Tells whether nothing is in flight.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Counts the groups whose completion has not arrived.
-    #[must_use]
-    pub fn incomplete(&self) -> usize {
-        self.groups.iter().filter(|(_, done)| !done).count()
-    }
+/// Decides whether the groups that are written are to be synced now, with no sync on its way.
+///
+/// A log that has gone quiet syncs at once, so what was accepted is durable and readable soon after.
+#[must_use]
+pub fn is_sync_due(unsynced: Unsynced) -> bool {
+    unsynced.bytes > 0
+        && (unsynced.is_awaited || !unsynced.is_writing || unsynced.bytes >= unsynced.bytes_max)
 }
 
 #[cfg(test)]
@@ -156,37 +136,20 @@ mod tests {
     }
 
     #[test]
-    fn durable_moves_over_the_contiguous_prefix_only() {
-        let mut in_flight = InFlight::default();
-        let groups: Vec<_> = (1..=4).map(|end| in_flight.submit(end)).collect();
-
-        assert_eq!(in_flight.complete(groups[1]), Vec::<i32>::new());
-        assert_eq!(in_flight.complete(groups[3]), Vec::<i32>::new());
-        assert_eq!(in_flight.complete(groups[0]), vec![1, 2]);
-        assert_eq!(in_flight.incomplete(), 1);
-        assert_eq!(in_flight.complete(groups[2]), vec![3, 4]);
-        assert!(in_flight.is_empty());
+    fn only_a_large_group_that_nobody_waits_for_goes_unsynced() {
+        let mode = |bytes, is_awaited| write_mode(GroupToWrite { bytes, is_awaited });
+        assert_eq!(mode(GROUP_BYTES_TARGET, false), WriteMode::Written);
+        assert_eq!(mode(GROUP_BYTES_TARGET, true), WriteMode::Durable);
+        assert_eq!(mode(GROUP_BYTES_TARGET - 1, false), WriteMode::Durable);
     }
 
     #[test]
-    fn numbers_go_on_after_the_queue_ran_empty() {
-        let mut in_flight = InFlight::default();
-        let first = in_flight.submit('a');
-        in_flight.complete(first);
-
-        let second = in_flight.submit('b');
-
-        assert_eq!(second, GroupNumber(1));
-        assert_eq!(in_flight.complete(second), vec!['b']);
-    }
-
-    #[test]
-    #[should_panic(expected = "completed twice")]
-    fn a_group_completes_once() {
-        let mut in_flight = InFlight::default();
-        let first = in_flight.submit(());
-        in_flight.submit(());
-        in_flight.complete(first);
-        in_flight.complete(first);
+    fn sync_waits_for_more_but_for_nobody_who_waits_for_it() {
+        let few = Unsynced { bytes: 1, bytes_max: 9, is_awaited: false, is_writing: true };
+        assert!(!is_sync_due(few));
+        assert!(is_sync_due(Unsynced { bytes: 9, ..few }));
+        assert!(is_sync_due(Unsynced { is_awaited: true, ..few }));
+        assert!(is_sync_due(Unsynced { is_writing: false, ..few }));
+        assert!(!is_sync_due(Unsynced { bytes: 0, is_awaited: true, is_writing: false, ..few }));
     }
 }

@@ -60,7 +60,7 @@ impl<D: Disk> PartitionLog<D> {
         };
         Situation {
             gathered: GatheredBytes(state.gather.bytes()),
-            in_flight: GroupsInFlight(state.in_flight.len()),
+            in_flight: GroupsInFlight(state.in_flight.writing()),
             has_journaled: state.journaled.has_unstored(),
             must_be_direct: state.is_paused || state.gather.has_marker(),
             is_crowded: others_wait

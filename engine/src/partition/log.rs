@@ -19,7 +19,7 @@ use super::checkpoint_store::CheckpointStore;
 use super::context::LogContext;
 use super::epoch_history::EpochHistory;
 use super::gather::Gather;
-use super::group_commit::InFlight;
+use super::in_flight::InFlight;
 use super::journaled::Journaled;
 use super::producers::Producers;
 use super::push_order::PushOrder;
@@ -183,6 +183,8 @@ pub(super) struct LogState<D: Disk> {
     /// The groups in the journal are to be written to segments now.
     pub(super) must_store: bool,
     pub(super) acks: VecDeque<PendingAck>,
+    /// Answers that wait for less to be gathered; nobody waits for these to be durable.
+    pub(super) accepted: VecDeque<PendingAck>,
     pub(super) callers: Callers,
     pub(super) tail: TailCache,
     pub(super) closed: Vec<ClosedSegment>,
@@ -259,6 +261,7 @@ impl<D: Disk> PartitionLog<D> {
             stored: end,
             must_store: false,
             acks: VecDeque::new(),
+            accepted: VecDeque::new(),
             callers: Callers::default(),
             tail: TailCache::default(),
             closed: checkpoint.closed,

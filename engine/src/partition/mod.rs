@@ -1,7 +1,7 @@
 //! The log of one partition: the rules, which are pure, and what is done by them.
 //!
-//! Rules: [`watermarks`], [`group_commit`], [`retention`], [`lease`], [`authority`], [`push_order`], [`promise`],
-//! [`epoch_history`]. They do no I/O and read no clock. The log itself is `log.rs` and the files beside it.
+//! Rules: [`watermarks`], [`group_commit`], [`in_flight`], [`retention`], [`lease`], [`authority`], [`push_order`],
+//! [`promise`], [`epoch_history`]. They do no I/O and read no clock. The log itself is `log.rs` and the files beside it.
 
 mod admission;
 mod append;
@@ -22,6 +22,7 @@ mod gather;
 mod grant;
 mod granting;
 pub mod group_commit;
+pub mod in_flight;
 mod journaled;
 mod journaling;
 pub mod lease;
@@ -47,6 +48,7 @@ mod settling;
 mod starting;
 mod status;
 mod submission;
+mod syncing;
 mod tail_cache;
 pub mod watermarks;
 pub mod way;

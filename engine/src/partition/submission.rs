@@ -3,12 +3,12 @@
 use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::admission::LIMIT_RETRY_AFTER;
 use super::append::{AppendError, UnknownReason};
 use super::authority::Shut;
-use super::group_commit::{GROUPS_IN_FLIGHT_MAX, GroupNumber};
+use super::group_commit::{GROUPS_IN_FLIGHT_MAX, GroupToWrite, write_mode};
+use super::in_flight::GroupNumber;
 use super::journaling::STORE_BYTES;
 use super::log::{
     GroupEnd, LogState, PartitionLog, PendingAck, Phase, PreparedSegment, WrittenSegment, is_sole,
@@ -29,9 +29,10 @@ struct GroupWrite<D: Disk> {
     kind: GroupKind,
 }
 
-/// What the shard counts a group as while it is on its way.
+/// How a group is written, and what the shard counts it as while it is on its way.
 #[derive(Clone, Copy, Debug)]
 struct GroupKind {
+    mode: WriteMode,
     is_small: bool,
     was_journaled: bool,
 }
@@ -46,10 +47,12 @@ impl<D: Disk> PartitionLog<D> {
             let log = self.clone();
             self.context.runtime.spawn(Box::pin(async move {
                 let GroupWrite { file, extent, position, number, kind } = write;
-                let written = file.write(extent, position, WriteMode::Durable).await;
+                let written = file.write(extent, position, kind.mode).await;
                 log.complete(number, kind, written);
             }));
         }
+        self.acknowledge_accepted();
+        self.sync_if_due();
         self.make_next_if_due();
         self.retire_if_due();
     }
@@ -88,10 +91,11 @@ impl<D: Disk> PartitionLog<D> {
             || !state.waiting.is_empty()
             || state.journaled.unstored_bytes() >= STORE_BYTES
             || way == Way::Direct;
-        if has_unstored && wants_store && state.in_flight.len() < GROUPS_IN_FLIGHT_MAX {
+        if has_unstored && wants_store && state.in_flight.writing() < GROUPS_IN_FLIGHT_MAX {
             return self.frame_journaled(state);
         }
         match way {
+            Way::Direct if self.is_sync_behind(state) => None,
             Way::Direct if !has_unstored => self.frame_gathered(state),
             Way::Journal => {
                 self.wait_for_frame(state.gather.bytes());
@@ -114,7 +118,12 @@ impl<D: Disk> PartitionLog<D> {
             return None;
         }
         let group = state.gather.take_oldest()?;
-        let kind = GroupKind { is_small: filled_bytes < DIRECT_BYTES_MIN, was_journaled: false };
+        let is_awaited = state.awaits_durable() || group.has_marker;
+        let kind = GroupKind {
+            mode: write_mode(GroupToWrite { bytes: filled_bytes, is_awaited }),
+            is_small: filled_bytes < DIRECT_BYTES_MIN,
+            was_journaled: false,
+        };
         Some(self.frame(state, group.extent, filled_bytes, kind))
     }
 
@@ -155,7 +164,8 @@ impl<D: Disk> PartitionLog<D> {
         self.context.journal.borrow_mut().note_stored(bytes - GROUP_HEADER_BYTES);
         self.context.storing.set(self.context.storing.get() + 1);
         self.context.counters.stored_groups.add(1);
-        Some(self.frame(state, extent, bytes, GroupKind { is_small: false, was_journaled: true }))
+        let kind = GroupKind { mode: WriteMode::Durable, is_small: false, was_journaled: true };
+        Some(self.frame(state, extent, bytes, kind))
     }
 
     /// Gives a group its place in the active segment, where it fits.
@@ -190,7 +200,7 @@ impl<D: Disk> PartitionLog<D> {
             is_small: kind.is_small,
         };
         let next_offset = reserved.after.offset;
-        let number = state.in_flight.submit(end);
+        let number = state.in_flight.submit(end, reserved.bytes, kind.mode);
         let extent = extent.freeze();
         let batches = extent.slice(GROUP_HEADER_BYTES..filled_bytes);
         match kind.was_journaled {
@@ -252,7 +262,10 @@ impl<D: Disk> PartitionLog<D> {
             context.storing.set(context.storing.get() - 1);
         }
         match written {
-            Ok(()) => self.make_durable(number),
+            Ok(()) => {
+                self.state.borrow_mut().in_flight.complete(number);
+                self.advance();
+            }
             Err(error) => self.stop(Arc::new(error)),
         }
         if kind.was_journaled {
@@ -262,24 +275,22 @@ impl<D: Disk> PartitionLog<D> {
         self.resume();
     }
 
-    fn make_durable(self: &Rc<Self>, number: GroupNumber) {
+    /// Takes what has become durable out of flight, and answers whom that concerns.
+    pub(super) fn advance(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         // After the first error nothing counts any more (I9).
         if state.stopped.is_some() {
             return;
         }
-        let stored = state.in_flight.complete(number);
-        if stored.is_empty() {
-            return;
-        }
         let committed_before = state.watermarks.committed;
         let waiting_before = state.acks.len();
-        let mut submitted = Duration::ZERO;
-        for end in &stored {
-            submitted = end.submitted;
-            self.note_stored(&mut state, end);
+        let mut submitted = None;
+        while let Some(end) = state.in_flight.pop_durable() {
+            submitted = Some(end.submitted);
+            self.note_stored(&mut state, &end);
             self.context.note_cached(self, end.bytes);
         }
+        let Some(submitted) = submitted else { return };
         self.answer(state, committed_before);
         let mut state = self.state.borrow_mut();
         let answered = waiting_before - state.acks.len();
@@ -342,33 +353,59 @@ impl<D: Disk> PartitionLog<D> {
     /// Answers the appends that are durable now, if the gate, asked with a fresh clock, still lets us.
     fn acknowledge(&self, state: &mut LogState<D>) {
         let durable = state.watermarks.durable;
-        let standing = state.standing();
-        let mut judged: Option<(Epoch, Result<(), Shut>)> = None;
-        while state.acks.front().is_some_and(|ack| ack.end <= durable) {
-            let ack = state.acks.pop_front().expect("the front was just seen");
-            let epoch = ack.appended.epoch;
-            let verdict = match judged {
-                Some((judged_epoch, verdict)) if judged_epoch == epoch => verdict,
-                _ => {
-                    let lease = || self.context.gate.lease.state_at(self.context.clock.now());
-                    let verdict = standing.acknowledge(epoch, lease);
-                    judged = Some((epoch, verdict));
-                    verdict
-                }
-            };
-            self.uncount_appends(1);
-            let answer = match verdict {
-                Ok(()) => {
-                    self.context.counters.acknowledged.add(1);
-                    Ok(ack.appended)
-                }
-                Err(shut) => {
-                    self.context.counters.withheld.add(1);
-                    Err(unknown(&ack, reason(shut, state.promised)))
-                }
-            };
-            drop(ack.reply.send(answer));
+        let mut judge = self.judge_once(state);
+        while let Some(ack) = state.acks.pop_front_if(|ack| ack.end <= durable) {
+            self.settle(ack, &mut judge, state.promised);
         }
+    }
+
+    /// Answers the accepted appends that waited for less to be gathered, if the gate still lets us.
+    fn acknowledge_accepted(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.accepted.is_empty() || self.is_ahead(&state) {
+            return;
+        }
+        let mut judge = self.judge_once(&state);
+        let promised = state.promised;
+        for ack in state.accepted.drain(..) {
+            self.settle(ack, &mut judge, promised);
+        }
+    }
+
+    /// The gate's answer for each epoch, asked once.
+    fn judge_once(&self, state: &LogState<D>) -> impl FnMut(Epoch) -> Result<(), Shut> + use<D> {
+        let standing = state.standing();
+        let context = self.context.clone();
+        let mut judged: Option<(Epoch, Result<(), Shut>)> = None;
+        move |epoch| match judged {
+            Some((judged_epoch, verdict)) if judged_epoch == epoch => verdict,
+            _ => {
+                let lease = || context.gate.lease.state_at(context.clock.now());
+                let verdict = standing.acknowledge(epoch, lease);
+                judged = Some((epoch, verdict));
+                verdict
+            }
+        }
+    }
+
+    fn settle(
+        &self,
+        ack: PendingAck,
+        judge: &mut impl FnMut(Epoch) -> Result<(), Shut>,
+        promised: Epoch,
+    ) {
+        self.uncount_appends(1);
+        let answer = match judge(ack.appended.epoch) {
+            Ok(()) => {
+                self.context.counters.acknowledged.add(1);
+                Ok(ack.appended)
+            }
+            Err(shut) => {
+                self.context.counters.withheld.add(1);
+                Err(unknown(&ack, reason(shut, promised)))
+            }
+        };
+        drop(ack.reply.send(answer));
     }
 
     /// Stops the log at what is durable: the first device error ends its appends (I9).
@@ -396,7 +433,8 @@ impl<D: Disk> PartitionLog<D> {
         self.status.stop(&error);
         self.context.counters.stopped.add(1);
         self.publish(&state);
-        let acks = std::mem::take(&mut state.acks);
+        let mut acks = std::mem::take(&mut state.acks);
+        acks.append(&mut state.accepted);
         drop(state);
         self.uncount_appends(acks.len());
         for ack in acks {
