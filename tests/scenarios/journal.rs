@@ -222,3 +222,27 @@ fn journal_waits_for_a_partition_that_was_set_aside() {
     }
     world.close(engine);
 }
+
+/// Made when small groups of several partitions are there already, it would be made while all of these write and sync
+/// files of their own.
+#[test]
+fn journal_is_made_when_the_second_partition_takes_appends() {
+    let world = SimulatedWorld::new(71);
+    let engine = world.open();
+    let mut workload = Workload::new(71);
+    let mut served = serve(&world, &engine);
+    let journals = || {
+        world.runtime().run_for(std::time::Duration::from_secs(5));
+        let is_journal =
+            |path: &&std::path::PathBuf| path.extension().is_some_and(|e| e == "journal");
+        world.files().iter().filter(is_journal).count()
+    };
+
+    assert!(append_everywhere(&world, &mut served[..1], &mut workload).is_empty());
+    assert_eq!(journals(), 0, "one partition alone needs none");
+    assert!(append_everywhere(&world, &mut served[1..2], &mut workload).is_empty());
+
+    assert_eq!(journals(), 1);
+    drop(served);
+    world.close(engine);
+}

@@ -1,6 +1,11 @@
-//! L34: a start after a kill takes what the bytes since the checkpoints take, not what all bytes take.
+//! L34: a start after a kill takes what the bytes since the checkpoints take, not what all bytes take. And what many
+//! partitions want at the same time is done a few at a time.
+
+use std::time::Duration;
 
 use palisade_engine::Engine;
+use palisade_engine::io::disk::DiskOperation;
+use palisade_engine::io::simulated::{Fault, FaultKind};
 use palisade_engine::partition::AppendOptions;
 use palisade_tests::world::name;
 use palisade_tests::{RealWorld, SimulatedWorld, Workload, World, batch, read_log};
@@ -74,4 +79,37 @@ fn l34_start_after_a_clean_stop_reads_no_data() {
     };
 
     assert_eq!(operations_to_open(1), operations_to_open(20));
+}
+
+fn segments(world: &SimulatedWorld) -> usize {
+    let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|e| e == "segment");
+    world.files().iter().filter(|path| is_segment(path)).count()
+}
+
+/// All partitions come to need their next segment at once, and syncs are slow. Whoever closes meanwhile needs none.
+#[test]
+fn few_next_segments_are_made_at_a_time_and_none_for_a_log_that_closes() {
+    const PARTITIONS: usize = 30;
+    const MADE_AT_A_TIME: usize = 4;
+    let world = SimulatedWorld::new(35);
+    let engine = world.open();
+    world.run(append_to(&engine, 0..PARTITIONS, 1));
+    assert_eq!(segments(&world), PARTITIONS);
+    let slow = Fault::new(DiskOperation::Sync, FaultKind::Delay(Duration::from_secs(5)));
+    world.storage().inject(slow.with_extension("segment").for_ever());
+
+    world.run(append_to(&engine, 0..PARTITIONS, 10));
+    world.runtime().run_for(Duration::from_secs(1));
+
+    assert_eq!(segments(&world), PARTITIONS + MADE_AT_A_TIME);
+    world.storage().clear_faults();
+    world.close(engine);
+    // Those that had not begun to close when the first ones were done may have made one more.
+    assert!(segments(&world) <= PARTITIONS + 2 * MADE_AT_A_TIME);
+    let engine = world.open();
+    for index in 0..PARTITIONS {
+        let partition = engine.find(&name(&format!("s/{index}"))).expect("it is there");
+        assert_eq!(world.run(read_log(&partition)).expect("it is readable").whole().len(), 11);
+    }
+    world.close(engine);
 }

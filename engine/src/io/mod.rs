@@ -25,6 +25,7 @@ mod sockets;
 mod system_clock;
 mod tasks;
 pub mod transport;
+pub(crate) mod zeros;
 
 pub use environment::{Environment, ShardMain, StartError, ThreadOptions};
 pub(crate) use map::FileMap;

@@ -6,14 +6,12 @@ use crate::format::JournalHeader;
 use crate::id::{BLOCK_BYTES, JournalId, Position};
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
 use crate::io::runtime::Runtime;
+use crate::io::zeros::{write_zeros, zeros};
 
 /// The directory, in the data directory, of the journals of all shards.
 pub(super) const JOURNALS: &str = "journals";
 
 const EXTENSION: &str = ".journal";
-
-/// The bytes of one write of zeros.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// How long to wait for memory.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(2);
@@ -88,23 +86,13 @@ async fn fill<D: Disk>(
     file: &D::File,
     header: &JournalHeader,
 ) -> Result<(), DiskError> {
-    let mut zeros = loop {
-        let piece =
-            disk.arena().allocate(PIECE_BYTES).or_else(|| disk.arena().allocate(BLOCK_BYTES));
-        match piece {
+    let zeros = loop {
+        match zeros(disk.arena()) {
             Some(zeros) => break zeros,
             None => runtime.sleep(RETRY_AFTER).await,
         }
     };
-    zeros.as_mut_slice().fill(0);
-    let zeros = zeros.freeze();
-    let mut position = 0;
-    while position < header.file_bytes {
-        let left = header.file_bytes - position;
-        let piece_bytes = usize::try_from(left).unwrap_or(usize::MAX).min(zeros.len());
-        file.write(zeros.slice(0..piece_bytes), Position(position), WriteMode::Written).await?;
-        position += piece_bytes as u64;
-    }
+    write_zeros(file, &zeros, Position::ZERO, Position(header.file_bytes)).await?;
     drop(zeros);
     let mut block = loop {
         match disk.arena().allocate(BLOCK_BYTES) {

@@ -28,6 +28,10 @@ use crate::io::transport::Transport;
 use crate::journal::{Journal, Replay};
 use crate::segment::Sharing;
 
+/// Next segments of a shard's partitions that are made at a time. More would fill the device and the file system's
+/// journal with the syncs of many files, and appends wait behind those.
+const MAKERS_MAX: usize = 4;
+
 /// How long a task that needs memory waits before it asks again.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
 
@@ -69,6 +73,10 @@ pub(crate) struct LogContext<D: Disk> {
     pub(super) storing: Cell<usize>,
     /// Memory for a group on its way from the journal when there is no other: so the journal always empties.
     spare: RefCell<Option<Extent>>,
+    /// Partitions that take appends in this run.
+    started: Cell<usize>,
+    /// Held while a next segment is made.
+    pub(super) makers: tokio::sync::Semaphore,
     logs: RefCell<Vec<Weak<PartitionLog<D>>>>,
     pub(super) replay: tokio::sync::Mutex<Option<Rc<Replay>>>,
     tail_bytes: Cell<usize>,
@@ -125,6 +133,8 @@ impl<D: Disk> LogContext<D> {
             small_in_flight: Cell::new(0),
             storing: Cell::new(0),
             spare: RefCell::default(),
+            started: Cell::new(0),
+            makers: tokio::sync::Semaphore::new(MAKERS_MAX),
             logs: RefCell::default(),
             replay: tokio::sync::Mutex::default(),
             tail_bytes: Cell::new(0),
@@ -140,6 +150,15 @@ impl<D: Disk> LogContext<D> {
     /// A name no segment ever had: 64 random bits.
     pub(crate) fn new_segment_id(&self) -> SegmentId {
         SegmentId(self.random.borrow_mut().u64(1..))
+    }
+
+    /// Notes that one more partition takes appends. From the second one on there is a journal: made only when their
+    /// groups want it, it would be made while all of them write and sync files of their own, which takes seconds.
+    pub(super) fn note_started(self: &Rc<Self>) {
+        self.started.set(self.started.get() + 1);
+        if self.started.get() > 1 {
+            self.make_journal_if_wanted();
+        }
     }
 
     /// Has the shard's loop let the partition submit at the end of this turn.

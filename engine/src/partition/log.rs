@@ -160,6 +160,8 @@ pub(super) struct NoRoom {
 /// Everything a partition knows.
 pub(super) struct LogState<D: Disk> {
     pub(super) phase: Phase,
+    /// Whether it has taken appends in this run.
+    pub(super) has_started: bool,
     /// Appends are held back while a change drains the log.
     pub(super) is_paused: bool,
     pub(super) stopped: Option<Arc<DiskError>>,
@@ -241,6 +243,7 @@ impl<D: Disk> PartitionLog<D> {
         let last_time = active.map(|active| active.last_time).max(last_closed);
         let state = LogState {
             phase: Phase::Idle,
+            has_started: false,
             is_paused: false,
             stopped: None,
             no_room: None,
@@ -359,6 +362,12 @@ impl<D: Disk> LogState<D> {
     pub(super) fn filled_bytes(&self, active: &WrittenSegment<D>) -> u64 {
         let coming = self.gather.bytes() + self.journaled.unstored_bytes();
         active.writer.point().position.0 + coming as u64
+    }
+
+    /// Tells whether a next segment may be of use: not to a change that waits, with all groups on their way.
+    pub(super) fn needs_next(&self) -> bool {
+        let is_used = !self.is_paused || !self.gather.is_empty() || self.journaled.has_unstored();
+        is_used && self.stopped.is_none()
     }
 
     /// Tells whether everything admitted is durable.

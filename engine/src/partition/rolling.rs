@@ -38,7 +38,8 @@ impl<D: Disk> PartitionLog<D> {
                 && !state.is_making
                 && !state.is_retiring
                 && state.retiring.is_none()
-                && state.next.is_none();
+                && state.next.is_none()
+                && state.needs_next();
             let is_due = state.active.as_ref().is_some_and(|active| {
                 let file_bytes = active.writer.file_bytes();
                 state.filled_bytes(active) >= file_bytes / MAKE_NEXT_AT || !state.waiting.is_empty()
@@ -94,7 +95,11 @@ impl<D: Disk> PartitionLog<D> {
     /// Makes the next segment and has a checkpoint name it. A full disk is tried again until there is room.
     async fn make_next(self: &Rc<Self>) {
         loop {
-            let error = match self.prepare_next().await {
+            let maker = self.context.makers.acquire().await.expect("nobody closes it");
+            let is_needed = self.state.borrow().needs_next();
+            let prepared = if is_needed { self.prepare_next().await } else { Ok(()) };
+            drop(maker);
+            let error = match prepared {
                 Ok(()) => {
                     if self.state.borrow().no_room.is_some() {
                         self.clear_no_room();

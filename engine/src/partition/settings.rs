@@ -79,7 +79,7 @@ pub struct ShardLimits {
     pub gathered_bytes_max: usize,
     /// Bytes of written groups kept in memory for tail readers, over all partitions of the shard.
     pub tail_bytes_max: usize,
-    /// The length of the journal's file, made when several partitions write small groups; 0 for none.
+    /// The length of the journal's file, made when a second partition takes appends; 0 for none.
     pub journal_bytes: u64,
     /// Reads that wait for the disk, the ones in flight included.
     pub reads_in_flight_max: usize,

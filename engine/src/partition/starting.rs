@@ -109,6 +109,11 @@ impl<D: Disk> PartitionLog<D> {
         }
         state.phase = Phase::Running;
         self.publish(&state);
+        let has_started = std::mem::replace(&mut state.has_started, true);
+        drop(state);
+        if !has_started {
+            self.context.note_started();
+        }
         Ok(())
     }
 

@@ -9,9 +9,7 @@ use crate::format::{FormatError, SegmentHeader};
 use crate::id::{BLOCK_BYTES, PartitionId, Position, SegmentId};
 use crate::io::arena::SharedExtent;
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
-
-/// The bytes of one write of zeros, when the arena has them.
-pub const MAKE_PIECE_BYTES: usize = 1 << 20;
+use crate::io::zeros::{write_zeros, zeros};
 
 const EXTENSION: &str = ".segment";
 
@@ -93,7 +91,8 @@ pub async fn make_segment<D: Disk>(
 ) -> Result<D::File, MakeError> {
     assert!(header.file_bytes.is_multiple_of(BLOCK_BYTES as u64));
     assert!(header.file_bytes >= 2 * BLOCK_BYTES as u64);
-    let zeros = zeros(disk)?;
+    let bytes = BLOCK_BYTES;
+    let zeros = zeros(disk.arena()).ok_or(MakeError::ArenaFull { bytes })?;
     let path = segment_path(directory, header.segment);
     let file = disk.open(&path, OpenMode::CreateNew).await?;
     match fill(disk, &file, header, &zeros).await {
@@ -138,13 +137,8 @@ async fn fill<D: Disk>(
     header: &SegmentHeader,
     zeros: &SharedExtent,
 ) -> Result<(), MakeError> {
-    let mut position = BLOCK_BYTES as u64;
-    while position < header.file_bytes {
-        let left = header.file_bytes - position;
-        let piece_bytes = usize::try_from(left).unwrap_or(usize::MAX).min(zeros.len());
-        file.write(zeros.slice(0..piece_bytes), Position(position), WriteMode::Written).await?;
-        position += piece_bytes as u64;
-    }
+    let start = Position(BLOCK_BYTES as u64);
+    write_zeros(file, zeros, start, Position(header.file_bytes)).await?;
     let bytes = BLOCK_BYTES;
     let mut block = disk.arena().allocate(bytes).ok_or(MakeError::ArenaFull { bytes })?;
     header.write(block.as_mut_slice());
@@ -152,20 +146,3 @@ async fn fill<D: Disk>(
     file.sync().await?;
     Ok(())
 }
-
-/// One extent of zeros that serves every write: as long as the arena can spare, at least one block.
-fn zeros<D: Disk>(disk: &D) -> Result<SharedExtent, MakeError> {
-    let mut piece_bytes = MAKE_PIECE_BYTES;
-    loop {
-        if let Some(mut extent) = disk.arena().allocate(piece_bytes) {
-            extent.as_mut_slice().fill(0);
-            return Ok(extent.freeze());
-        }
-        if piece_bytes == BLOCK_BYTES {
-            return Err(MakeError::ArenaFull { bytes: piece_bytes });
-        }
-        piece_bytes /= 4;
-    }
-}
-
-const _: () = assert!(MAKE_PIECE_BYTES == BLOCK_BYTES * 4 * 4 * 4 * 4);
