@@ -305,7 +305,7 @@ pub async fn append_alone(partition: Partition, batch: RecordBatch, count: u64) 
 }
 
 /// Waits on whatever runtime polls this: a read at the end of the log that gives up after `length`.
-async fn wait_for(partition: &Partition, length: Duration) {
+pub async fn wait_for(partition: &Partition, length: Duration) {
     let from = partition.watermarks().committed;
     let read = Read { bytes_max: 1, wait: Wait::UpTo(length), ..Read::from(from) };
     // Its answer does not matter, only that it took its time.

@@ -1,5 +1,6 @@
 //! Counts what callers get acknowledged within a span of time, after a warm-up, up to a bound of bytes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -67,9 +68,9 @@ impl Gauge {
     pub fn measure(
         limits: Limits,
         shape: BatchShape,
-        callers: impl FnOnce(&Gauge) -> anyhow::Result<Vec<Tally>> + Send,
+        callers: impl FnOnce(&Arc<Gauge>) -> anyhow::Result<Vec<Tally>> + Send,
     ) -> anyhow::Result<Sample> {
-        let gauge = Gauge::default();
+        let gauge = Arc::<Gauge>::default();
         let (tallies, elapsed, others) = thread::scope(|scope| {
             let running = scope.spawn(|| callers(&gauge));
             let has_ended = || running.is_finished();

@@ -15,6 +15,7 @@ use std::thread;
 use anyhow::Result;
 use palisade_benches::stopwatch::Stopwatch;
 
+use self::palisade::Tasks;
 use crate::gauge::{BatchShape, Gauge, Limits, Sample, Tally};
 use crate::work::{Batch, Operation, Route, Work};
 
@@ -29,6 +30,8 @@ pub enum System {
     Raw,
     /// Palisade, its callers as tasks of one thread.
     Palisade,
+    /// Palisade, its callers as tasks of the shard's own thread.
+    PalisadeShard,
     /// Palisade, each caller a thread that parks.
     PalisadeThreads,
     /// raft-engine: TiKV's log of many Raft groups in one file.
@@ -47,6 +50,7 @@ impl System {
         match self {
             System::Raw => "raw",
             System::Palisade => "palisade",
+            System::PalisadeShard => "palisade-shard",
             System::PalisadeThreads => "palisade-threads",
             System::RaftEngine => "raft-engine",
             System::Okaywal => "okaywal",
@@ -59,7 +63,9 @@ impl System {
     pub fn excuse(self, work: &Work) -> Option<&'static str> {
         match (self, work.operation) {
             (System::Okaywal, Operation::AppendUnsynced) => Some("every commit syncs"),
-            (System::PalisadeThreads, Operation::ReadBack) => Some("reads as palisade does"),
+            (System::PalisadeShard | System::PalisadeThreads, Operation::ReadBack) => {
+                Some("reads as palisade does")
+            }
             _ => None,
         }
     }
@@ -73,7 +79,8 @@ impl System {
         match self {
             System::Raw => raw::sample(directory, work, limits),
             _ if work.operation == Operation::ReadBack => self.read_sample(directory, work, limits),
-            System::Palisade => palisade::sample(directory, work, limits),
+            System::Palisade => palisade::sample(directory, work, limits, Tasks::OnOneThread),
+            System::PalisadeShard => palisade::sample(directory, work, limits, Tasks::OnTheShard),
             _ => {
                 let clock = Stopwatch::start();
                 let log = self.open(directory, work)?;
@@ -94,7 +101,7 @@ impl System {
     pub fn open(self, directory: &Path, work: &Work) -> Result<Box<dyn Log>> {
         Ok(match self {
             System::Raw => anyhow::bail!("a raw ring keeps no log"),
-            System::Palisade | System::PalisadeThreads => {
+            System::Palisade | System::PalisadeShard | System::PalisadeThreads => {
                 Box::new(palisade::PalisadeLog::open(directory, work)?)
             }
             System::RaftEngine => Box::new(raft_engine::RaftEngineLog::open(directory, work)?),
@@ -112,7 +119,7 @@ impl System {
     pub fn read_back(self, directory: &Path, work: &Work, each: Each<'_>) -> Result<f64> {
         match self {
             System::Raw => anyhow::bail!("a raw ring keeps no log"),
-            System::Palisade | System::PalisadeThreads => {
+            System::Palisade | System::PalisadeShard | System::PalisadeThreads => {
                 palisade::read_back(directory, work, each)
             }
             System::RaftEngine => raft_engine::read_back(directory, work, each),

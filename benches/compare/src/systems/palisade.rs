@@ -1,15 +1,17 @@
 //! Palisade through its public API: one shard, default settings, `Committed` acknowledgements.
 //!
-//! Callers are tasks of one thread, as the API means them to be, or threads that park. Each append copies its batch,
-//! since an append takes the batch away.
+//! Callers are tasks of one thread with a core of its own or of the shard itself, as the API means them to be, or threads
+//! that park. Each append copies its batch, since an append takes the batch away.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use palisade_benches::executor::block_on;
+use palisade_benches::load::{keep_off_the_shard, on_shard, wait_for};
 use palisade_benches::stopwatch::{Stopwatch, pause};
 use palisade_engine::engine::{Engine, Partition};
 use palisade_engine::format::RecordBatch;
@@ -28,8 +30,21 @@ const READ_BYTES: usize = 1 << 20;
 
 pub(super) struct PalisadeLog {
     engine: Engine,
-    partitions: Vec<Partition>,
+    partitions: Partitions,
+}
+
+/// What callers append to.
+#[derive(Clone)]
+struct Partitions {
+    all: Arc<[Partition]>,
     durability: Durability,
+}
+
+/// Where the callers' tasks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tasks {
+    OnOneThread,
+    OnTheShard,
 }
 
 impl PalisadeLog {
@@ -47,12 +62,15 @@ impl PalisadeLog {
             Operation::AppendUnsynced => Durability::Accepted,
             Operation::AppendDurable | Operation::ReadBack => Durability::Committed,
         };
-        Ok(PalisadeLog { engine, partitions, durability })
+        let partitions = Partitions { all: partitions.into(), durability };
+        Ok(PalisadeLog { engine, partitions })
     }
+}
 
+impl Partitions {
     async fn append_in_turn(&self, partition: usize, batch: &RecordBatch) -> Result<Wake> {
         let options = AppendOptions { durability: self.durability, ..AppendOptions::default() };
-        match self.partitions[partition].append(batch.clone(), options).await {
+        match self.all[partition].append(batch.clone(), options).await {
             Ok(_) => Ok(Wake::Done),
             Err(AppendError::Busy { retry_after }) => Ok(Wake::RetryAfter(retry_after)),
             Err(error) => Err(error.into()),
@@ -69,11 +87,22 @@ impl PalisadeLog {
             let asked = Stopwatch::start();
             let partition = route.next();
             while let Wake::RetryAfter(wait) = self.append_in_turn(partition, &records).await? {
-                tokio::time::sleep(wait).await;
+                wait_for(&self.all[partition], wait).await;
             }
             tally.acknowledge(gauge, asked, batch.bytes());
         }
         Ok(tally)
+    }
+
+    /// All callers, as tasks of whatever polls this.
+    async fn call_all(&self, gauge: &Gauge, work: &Work) -> Result<Vec<Tally>> {
+        let mut callers: FuturesUnordered<_> =
+            (0..work.callers).map(|caller| self.call(gauge, work, caller)).collect();
+        let mut tallies = Vec::new();
+        while let Some(tally) = callers.next().await {
+            tallies.push(tally?);
+        }
+        Ok(tallies)
     }
 }
 
@@ -102,7 +131,9 @@ fn record_batch(batch: &Batch) -> Result<RecordBatch> {
 impl Log for PalisadeLog {
     fn append(&self, _caller: usize, partition: usize, batch: &Batch) -> Result<()> {
         let records = record_batch(batch)?;
-        while let Wake::RetryAfter(wait) = block_on(self.append_in_turn(partition, &records))? {
+        while let Wake::RetryAfter(wait) =
+            block_on(self.partitions.append_in_turn(partition, &records))?
+        {
             pause(wait);
         }
         Ok(())
@@ -114,23 +145,26 @@ impl Log for PalisadeLog {
     }
 }
 
-/// All callers as tasks of one thread.
-pub(super) fn sample(directory: &Path, work: &Work, limits: Limits) -> Result<Sample> {
+/// All callers as tasks.
+pub(super) fn sample(
+    directory: &Path,
+    work: &Work,
+    limits: Limits,
+    tasks: Tasks,
+) -> Result<Sample> {
     let clock = Stopwatch::start();
     let log = PalisadeLog::open(directory, work)?;
     super::touch(&log, work)?;
     let setup_s = clock.elapsed().as_secs_f64();
-    let sample = Gauge::measure(limits, shape_of(work), |gauge| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        runtime.block_on(async {
-            let mut callers: FuturesUnordered<_> =
-                (0..work.callers).map(|caller| log.call(gauge, work, caller)).collect();
-            let mut tallies = Vec::new();
-            while let Some(tally) = callers.next().await {
-                tallies.push(tally?);
-            }
-            Ok(tallies)
-        })
+    let sample = Gauge::measure(limits, shape_of(work), |gauge| match tasks {
+        Tasks::OnOneThread => {
+            keep_off_the_shard();
+            block_on(log.partitions.call_all(gauge, work))
+        }
+        Tasks::OnTheShard => {
+            let (partitions, gauge, work) = (log.partitions.clone(), gauge.clone(), work.clone());
+            on_shard(&log.engine, move || async move { partitions.call_all(&gauge, &work).await })
+        }
     })?;
     Box::new(log).close()?;
     Ok(Sample { setup_s, ..sample })
@@ -141,7 +175,7 @@ pub(super) fn read_back(directory: &Path, work: &Work, each: Each<'_>) -> Result
     let log = PalisadeLog::open(directory, work)?;
     drop_pages(directory)?;
     let clock = Stopwatch::start();
-    for partition in &log.partitions {
+    for partition in &*log.partitions.all {
         let (mut from, end) = (Offset(0), partition.watermarks().committed);
         while from < end {
             let answer =
