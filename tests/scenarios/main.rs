@@ -19,6 +19,7 @@ mod offsets;
 mod producers;
 mod promises;
 mod recovery;
+mod recycling;
 mod retention;
 mod rolls;
 mod stopping;

@@ -62,7 +62,7 @@ pub struct EngineMetrics {
     pub shards: Vec<ShardMetrics>,
 }
 
-/// The counters of one shard at one instant. All but the last five only grow.
+/// The counters of one shard at one instant. All but the last seven only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardMetrics {
     /// Batches given an offset.
@@ -89,6 +89,8 @@ pub struct ShardMetrics {
     pub withheld: u64,
     /// Segments begun because one was full.
     pub rolls: u64,
+    /// Segments made of recycled files.
+    pub recycled_segments: u64,
     /// Frames submitted to the journal.
     pub journal_frames: u64,
     /// Groups in those frames.
@@ -119,6 +121,8 @@ pub struct ShardMetrics {
     pub appends_in_flight: u64,
     /// Groups on their way to the device.
     pub groups_in_flight: u64,
+    /// Bytes of removed segments' files that wait to become segments again.
+    pub recycled_bytes: u64,
     /// Bytes kept in memory for tail readers.
     pub tail_bytes: u64,
     /// How long a no-op took through the ring, last time.
@@ -151,6 +155,7 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         repeated: log.repeated.get(),
         withheld: log.withheld.get(),
         rolls: log.rolls.get(),
+        recycled_segments: log.recycled_segments.get(),
         journal_frames: log.journal_frames.get(),
         journal_groups: log.journal_groups.get(),
         journal_bytes: log.journal_bytes.get(),
@@ -166,6 +171,7 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         turns: counters.turns.get(),
         appends_in_flight: log.appends_in_flight.get(),
         groups_in_flight: log.groups_in_flight.get(),
+        recycled_bytes: log.recycled_bytes.get(),
         tail_bytes: log.tail_bytes.get(),
         turn_latency: Duration::from_micros(counters.turn_last_us.get()),
         turn_latency_longest: Duration::from_micros(counters.turn_longest_us.get()),

@@ -13,7 +13,7 @@
 //! | 72 | 8 | last append time |
 //! | 80 | 4 | index entries, each 24 bytes: offset, position of the group, append time of its first batch |
 
-use super::envelope::Envelope;
+use super::envelope::{Envelope, WRAPPED_HEADER_BYTES};
 use super::error::{FormatError, Structure};
 use super::fields::FieldVec;
 use super::group::Chain;
@@ -123,6 +123,13 @@ impl Footer {
     pub fn padded_bytes(head: &[u8]) -> Result<usize, FormatError> {
         let bytes = ENVELOPE.wrapped_bytes(head)?;
         Ok(bytes.next_multiple_of(BLOCK_BYTES))
+    }
+
+    /// Reads from the first block of a footer whose it is; `None` if none starts here.
+    pub(crate) fn segment_of(head: &[u8]) -> Option<SegmentId> {
+        ENVELOPE.wrapped_bytes(head).ok()?;
+        let id = head.get(WRAPPED_HEADER_BYTES..)?.first_chunk()?;
+        Some(SegmentId(u64::from_le_bytes(*id)))
     }
 
     fn check_order(&self) -> Result<(), FormatError> {

@@ -17,8 +17,8 @@ use crate::io::disk::{Disk, OpenMode};
 use crate::io::runtime::Runtime;
 use crate::journal::{Replay, journal_path, replay};
 use crate::segment::{
-    OpenSegmentError, ScanRange, ScanReport, Tail, load_footer, open_segment, scan_segment,
-    segment_id_of_name, segment_path,
+    OpenSegmentError, ScanRange, ScanReport, Tail, is_recycled_name, load_footer, open_segment,
+    scan_segment, segment_id_of_name, segment_path,
 };
 
 /// What a walk over a directory found.
@@ -267,6 +267,7 @@ impl<D: Disk> PartitionWalk<'_, D> {
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         for entry in entries {
             let is_ours = entry.name == crate::partition::CHECKPOINT
+                || is_recycled_name(&entry.name)
                 || segment_id_of_name(&entry.name).is_some_and(|id| known.contains(&id));
             if !is_ours {
                 self.fault(self.directory.join(entry.name), None, FaultKind::UnknownFile);

@@ -11,7 +11,8 @@ use super::checkpointing::Intent;
 use super::log::{LogState, PartitionLog, Phase};
 use super::retention::{SegmentSpan, must_roll_for_age, retained_start};
 use super::set_aside::remove_or_set_aside;
-use crate::id::{Offset, SegmentId};
+use crate::format::ClosedSegment;
+use crate::id::Offset;
 use crate::io::disk::{Disk, DiskError};
 
 /// Holds appends back until dropped; then those that waited are admitted.
@@ -91,8 +92,9 @@ impl<D: Disk> PartitionLog<D> {
             state.watermarks.trim(to);
             state.epochs.trim(to);
             let kept = state.closed.partition_point(|closed| closed.end_offset <= to);
-            let dropped: Vec<_> = state.closed.drain(..kept).map(|closed| closed.segment).collect();
-            state.quarantined.retain(|range| !dropped.contains(&range.segment));
+            let dropped: Vec<_> = state.closed.drain(..kept).collect();
+            let is_dropped = |segment| dropped.iter().any(|closed| closed.segment == segment);
+            state.quarantined.retain(|range| !is_dropped(range.segment));
             self.publish(&state);
             dropped
         };
@@ -102,12 +104,11 @@ impl<D: Disk> PartitionLog<D> {
         Ok(self.state.borrow().watermarks.log_start)
     }
 
-    /// Removes files that no checkpoint names any more. One that cannot be removed now is left to the next
-    /// open, which knows that nothing names it.
-    pub(super) async fn remove_segments(&self, segments: &[SegmentId]) {
-        for segment in segments {
-            self.read_segments.forget(*segment);
-            let removed = remove_or_set_aside(&self.context, &self.directory, self.id, *segment);
+    /// Recycles files that no durable checkpoint names any more, and removes those that are not kept. One that cannot
+    /// be removed now is left to the next open, which knows that nothing names it.
+    pub(super) async fn remove_segments(&self, segments: &[ClosedSegment]) {
+        for segment in self.recycle(segments).await {
+            let removed = remove_or_set_aside(&self.context, &self.directory, self.id, segment);
             if let Err(error) = removed.await {
                 tracing::warn!(%error, "a segment that is not needed any more could not be removed");
             }
@@ -222,6 +223,7 @@ impl<D: Disk> PartitionLog<D> {
         self.refuse_waiting(&AppendError::Closed);
         self.read_segments.clear();
         self.tail_moved.notify_waiters();
+        self.release_recycled().await;
         drained?;
         if was_changed {
             self.checkpoint_change(Intent { promise: None, is_closing: true }).await?;

@@ -53,6 +53,9 @@ pub(crate) struct LogCounters {
     /// Groups written from the journal to segments.
     pub(crate) stored_groups: Counter,
     pub(crate) rolls: Counter,
+    /// Segments made of recycled files, and the bytes of files that wait to be.
+    pub(crate) recycled_segments: Counter,
+    pub(crate) recycled_bytes: Counter,
     pub(crate) checkpoints: Counter,
     pub(crate) tail_reads: Counter,
     pub(crate) cold_reads: Counter,

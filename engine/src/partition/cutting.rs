@@ -10,7 +10,7 @@ use super::checkpointing::Intent;
 use super::log::{PartitionLog, Phase};
 use super::read::{Read, ReadError};
 use crate::format::{ClosedSegment, GroupHeader, QuarantinedRange, SegmentState};
-use crate::id::{BLOCK_BYTES, Offset, SegmentId};
+use crate::id::{BLOCK_BYTES, Offset};
 use crate::io::disk::{Disk, DiskFile, OpenMode};
 use crate::segment::{PayloadCheck, SegmentCursor, load_index, segment_path};
 
@@ -122,7 +122,7 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Ends the log at `to` in memory. Returns the segments that hold nothing of it any more.
-    fn apply_cut(&self, to: Offset, kept: Option<ClosedSegment>) -> Vec<SegmentId> {
+    fn apply_cut(&self, to: Offset, kept: Option<ClosedSegment>) -> Vec<ClosedSegment> {
         let mut state = self.state.borrow_mut();
         let keeps = |closed: &ClosedSegment| {
             closed.end_offset <= to
@@ -133,7 +133,7 @@ impl<D: Disk> PartitionLog<D> {
         for closed in state.closed.split_off(first_cut) {
             match kept {
                 Some(kept) if kept.segment == closed.segment => state.closed.push(kept),
-                _ => removed.push(closed.segment),
+                _ => removed.push(closed),
             }
         }
         if let Some(kept) = kept {
@@ -141,7 +141,8 @@ impl<D: Disk> PartitionLog<D> {
         }
         state.quarantined.retain_mut(|range: &mut QuarantinedRange| {
             range.offsets.end = range.offsets.end.min(to);
-            range.offsets.start < to && !removed.contains(&range.segment)
+            let is_removed = removed.iter().any(|closed| closed.segment == range.segment);
+            range.offsets.start < to && !is_removed
         });
         state.producers.truncate(to);
         state.epochs.truncate(to);

@@ -24,6 +24,7 @@ use super::journaled::Journaled;
 use super::producers::Producers;
 use super::push_order::PushOrder;
 use super::read_segments::ReadSegments;
+use super::recycling::RecycledFiles;
 use super::settings::PartitionSettings;
 use super::status::SharedStatus;
 use super::tail_cache::TailCache;
@@ -216,6 +217,7 @@ pub(crate) struct PartitionLog<D: Disk> {
     pub(super) state: RefCell<LogState<D>>,
     pub(super) checkpoints: tokio::sync::Mutex<CheckpointStore>,
     pub(super) read_segments: ReadSegments<D>,
+    pub(super) recycled: RecycledFiles,
     /// Held by whatever changes the log across awaits: grants, cuts, trims, closing.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Told when groups complete, segments get ready, or the log stops.
@@ -282,6 +284,7 @@ impl<D: Disk> PartitionLog<D> {
             PartitionName { stream: checkpoint.stream_name, index: checkpoint.partition.index };
         let log = Rc::new(PartitionLog {
             read_segments: ReadSegments::new(context.limits.open_segments_max),
+            recycled: RecycledFiles::default(),
             context,
             id: checkpoint.partition,
             name,

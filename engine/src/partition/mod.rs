@@ -37,6 +37,7 @@ mod read_ahead;
 mod read_segments;
 mod reading;
 mod recovery;
+mod recycling;
 mod replaying;
 pub mod retention;
 mod rolling;

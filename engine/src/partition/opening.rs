@@ -15,7 +15,7 @@ use super::set_aside::{Recovery, SetAside, SetAsideReason};
 use crate::format::Checkpoint;
 use crate::id::{Epoch, Offset, PartitionId, PartitionIndex, StreamId};
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode};
-use crate::segment::{segment_id_of_name, segment_path};
+use crate::segment::{is_recycled_name, segment_id_of_name, segment_path};
 
 /// The directory of all streams in the data directory.
 pub(crate) const STREAMS: &str = "streams";
@@ -25,6 +25,8 @@ pub(crate) const STREAMS: &str = "streams";
 pub(crate) struct FoundPartition {
     pub(crate) id: PartitionId,
     pub(crate) directory: PathBuf,
+    /// Files that waited to become segments: the run that ended may still write into them.
+    recycled: Vec<PathBuf>,
 }
 
 /// Lists the partitions of a data directory. A directory with neither checkpoint nor segment is a creation that
@@ -53,7 +55,9 @@ pub(crate) async fn find_partitions<D: Disk>(
                 |name: &str| name == CHECKPOINT || segment_id_of_name(name).is_some();
             if entries.iter().any(|entry| is_partition(&entry.name)) {
                 let id = PartitionId { stream: stream_id, index: PartitionIndex(number) };
-                found.push(FoundPartition { id, directory });
+                let recycled = entries.iter().filter(|entry| is_recycled_name(&entry.name));
+                let recycled = recycled.map(|entry| directory.join(&entry.name)).collect();
+                found.push(FoundPartition { id, directory, recycled });
             }
         }
     }
@@ -97,6 +101,12 @@ impl<D: Disk> PartitionLog<D> {
         // What a killed process renamed last may be seen and still be lost with the power.
         if let Err(error) = context.disk.sync_directory(&directory).await {
             return Err(failed(&directory, error));
+        }
+        for path in &found.recycled {
+            match context.disk.remove(path).await {
+                Err(error) if !error.is_missing() => return Err(failed(&directory, error)),
+                _ => {}
+            }
         }
         let (mut store, checkpoint) = CheckpointStore::load(&context, &directory).await?;
         if checkpoint.partition != found.id {

@@ -63,7 +63,6 @@ impl<D: Disk> ReadSegments<D> {
 
     /// Tells whether anybody reads the file of `segment`, holds it open or has it mapped. Once the log's state
     /// names it no more and it was [forgotten](Self::forget), a `false` stays `false`.
-    #[allow(dead_code, reason = "asked by what recycles files")]
     pub(super) fn is_in_use(&self, segment: SegmentId) -> bool {
         self.held.borrow().iter().any(|(of, claim)| *of == segment && claim.strong_count() > 0)
     }

@@ -81,6 +81,8 @@ pub struct ShardLimits {
     pub tail_bytes_max: usize,
     /// The length of the journal's file, made when a second partition takes appends; 0 for none.
     pub journal_bytes: u64,
+    /// The bytes of removed segments' files kept to be written again, over all partitions; 0 for none.
+    pub recycled_bytes_max: u64,
     /// Reads that wait for the disk, the ones in flight included.
     pub reads_in_flight_max: usize,
     /// Operations of reads in flight on the disk.
@@ -109,6 +111,7 @@ impl Default for ShardLimits {
             gathered_bytes_max: 2 * BATCH_BYTES_MAX,
             tail_bytes_max: 24 << 20,
             journal_bytes: 64 << 20,
+            recycled_bytes_max: 256 << 20,
             reads_in_flight_max: 64,
             cold_reads_in_flight_max: 32,
             cold_bytes_in_flight_max: 4 << 20,

@@ -17,7 +17,7 @@ use crate::io::disk::{Disk, DiskError, OpenMode};
 use crate::segment::{MakeError, OpenSegmentError, SegmentWriter, make_segment, segment_path};
 
 /// How long to wait for memory or room before trying again.
-const RETRY_AFTER: Duration = Duration::from_millis(2);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(2);
 
 /// How often a full disk is looked at again.
 pub(super) const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -221,8 +221,9 @@ impl<D: Disk> PartitionLog<D> {
             let segment = self.context.new_segment_id();
             let created = self.context.clock.wall();
             let header = SegmentHeader { partition: self.id, segment, file_bytes, created };
-            match make_segment(&self.context.disk, &self.directory, &header).await {
+            match self.make_file(&header).await {
                 Ok(file) => {
+                    self.recycled.note_made(segment);
                     let made = NextSegment { segment, file_bytes };
                     return Ok(PreparedSegment { file: Some(file), made, is_checkpointed: false });
                 }
@@ -231,9 +232,21 @@ impl<D: Disk> PartitionLog<D> {
                 {
                     tracing::warn!(partition = %self.id, %segment, "a segment has that name already");
                 }
+                Err(MakeError::Disk(error)) if error.is_full() => {
+                    if self.context.release_recycled().await == 0 {
+                        return Err(error);
+                    }
+                }
                 Err(MakeError::Disk(error)) => return Err(error),
                 Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
             }
+        }
+    }
+
+    async fn make_file(&self, header: &SegmentHeader) -> Result<D::File, MakeError> {
+        match self.make_of_recycled(header).await? {
+            Some(file) => Ok(file),
+            None => make_segment(&self.context.disk, &self.directory, header).await,
         }
     }
 

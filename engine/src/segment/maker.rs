@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::format::{FormatError, SegmentHeader};
 use crate::id::{BLOCK_BYTES, PartitionId, Position, SegmentId};
-use crate::io::arena::SharedExtent;
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
 use crate::io::zeros::{write_zeros, zeros};
 
 const EXTENSION: &str = ".segment";
+
+/// What a file that was a segment is called until it is one again.
+const RECYCLED_EXTENSION: &str = ".recycled";
 
 /// Why no segment was made. Nothing of it is left, unless removing it failed too; then its name is not in any
 /// checkpoint and the next open removes it.
@@ -69,7 +71,22 @@ pub fn segment_path(directory: &Path, segment: SegmentId) -> PathBuf {
 /// Reads the segment's id from the name of its file; `None` for other files.
 #[must_use]
 pub fn segment_id_of_name(name: &str) -> Option<SegmentId> {
-    let digits = name.strip_suffix(EXTENSION)?;
+    id_of_digits(name.strip_suffix(EXTENSION)?)
+}
+
+/// The path of the file that was `former`'s and waits to become another segment's.
+#[must_use]
+pub fn recycled_path(directory: &Path, former: SegmentId) -> PathBuf {
+    directory.join(format!("{former}{RECYCLED_EXTENSION}"))
+}
+
+/// Tells whether a file of this name waits to become a segment. Nothing is in it that counts.
+#[must_use]
+pub fn is_recycled_name(name: &str) -> bool {
+    name.strip_suffix(RECYCLED_EXTENSION).is_some_and(|digits| id_of_digits(digits).is_some())
+}
+
+fn id_of_digits(digits: &str) -> Option<SegmentId> {
     let is_ours =
         digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     is_ours.then(|| u64::from_str_radix(digits, 16).ok().map(SegmentId)).flatten()
@@ -91,11 +108,9 @@ pub async fn make_segment<D: Disk>(
 ) -> Result<D::File, MakeError> {
     assert!(header.file_bytes.is_multiple_of(BLOCK_BYTES as u64));
     assert!(header.file_bytes >= 2 * BLOCK_BYTES as u64);
-    let bytes = BLOCK_BYTES;
-    let zeros = zeros(disk.arena()).ok_or(MakeError::ArenaFull { bytes })?;
     let path = segment_path(directory, header.segment);
     let file = disk.open(&path, OpenMode::CreateNew).await?;
-    match fill(disk, &file, header, &zeros).await {
+    match fill(disk, &file, header, BLOCK_BYTES as u64).await {
         Ok(()) => {}
         Err(error) => {
             // Give the room back. That this fails too changes nothing: no checkpoint names the file.
@@ -105,6 +120,40 @@ pub async fn make_segment<D: Disk>(
     }
     disk.sync_directory(directory).await?;
     Ok(file)
+}
+
+/// Makes a segment out of the file at `from`, which was another one: its blocks keep what they hold, and only what it
+/// lacks is written with zeros. The former segment's groups carry its id, so nothing takes them for the new one's.
+/// Returns the file once it and its name are durable.
+///
+/// The header is durable before the file gets a segment's name, so under that name it is never somebody else's.
+///
+/// # Errors
+///
+/// [`MakeError`]: there is no such segment, and the file is gone.
+pub async fn reuse_segment<D: Disk>(
+    disk: &D,
+    directory: &Path,
+    from: &Path,
+    header: &SegmentHeader,
+) -> Result<D::File, MakeError> {
+    let path = segment_path(directory, header.segment);
+    match rewrite(disk, from, header).await {
+        Ok(()) => disk.rename(from, &path).await?,
+        Err(error) => {
+            // Give the room back. If this fails the next open removes it.
+            let _ = disk.remove(from).await;
+            return Err(error);
+        }
+    }
+    disk.sync_directory(directory).await?;
+    Ok(disk.open(&path, OpenMode::Write).await?)
+}
+
+async fn rewrite<D: Disk>(disk: &D, from: &Path, header: &SegmentHeader) -> Result<(), MakeError> {
+    let file = disk.open(from, OpenMode::Write).await?;
+    let length = file.length().await?.next_multiple_of(BLOCK_BYTES as u64);
+    fill(disk, &file, header, length).await
 }
 
 /// Opens a segment's file and checks that it is what its name says.
@@ -131,15 +180,18 @@ pub async fn open_segment<D: Disk>(
     }
 }
 
+/// Writes zeros from `from` on, then the header, durably.
 async fn fill<D: Disk>(
     disk: &D,
     file: &D::File,
     header: &SegmentHeader,
-    zeros: &SharedExtent,
+    from: u64,
 ) -> Result<(), MakeError> {
-    let start = Position(BLOCK_BYTES as u64);
-    write_zeros(file, zeros, start, Position(header.file_bytes)).await?;
     let bytes = BLOCK_BYTES;
+    if from < header.file_bytes {
+        let zeros = zeros(disk.arena()).ok_or(MakeError::ArenaFull { bytes })?;
+        write_zeros(file, &zeros, Position(from), Position(header.file_bytes)).await?;
+    }
     let mut block = disk.arena().allocate(bytes).ok_or(MakeError::ArenaFull { bytes })?;
     header.write(block.as_mut_slice());
     file.write(block.freeze(), Position::ZERO, WriteMode::Written).await?;

@@ -12,6 +12,8 @@ pub mod maker;
 pub mod mapped;
 mod read_plan;
 pub mod reader;
+#[cfg(test)]
+mod recycled_tests;
 pub mod scan;
 pub mod survey;
 #[cfg(test)]
@@ -26,7 +28,8 @@ pub use closing::{
 };
 pub use index::SparseIndex;
 pub use maker::{
-    MakeError, OpenSegmentError, make_segment, open_segment, segment_id_of_name, segment_path,
+    MakeError, OpenSegmentError, is_recycled_name, make_segment, open_segment, recycled_path,
+    reuse_segment, segment_id_of_name, segment_path,
 };
 pub use mapped::SegmentMap;
 pub use reader::{

@@ -51,7 +51,8 @@ pub enum Tail {
     Clean,
     /// Bytes of groups that were in flight. They were never durable, and are dropped.
     Torn {
-        /// How many bytes, to the last that is not zero.
+        /// How many bytes, to the last that is not zero, or of the last header in a file that was another segment's
+        /// before.
         bytes: u64,
     },
     /// The file is shorter than what had been durable: somebody cut it. What is left of the last group is
@@ -254,7 +255,7 @@ impl<V: FnMut(&BatchHeader)> Walk<V> {
             offset: known.offset.max(claimed.offset),
             position: known.position.max(claimed.position),
         };
-        let dropped_bytes = behind.written_end.0 - point.position.0;
+        let dropped_bytes = behind.own_end.0 - point.position.0;
         if !self.is_durable(point.position, point.offset, durable) {
             if dropped_bytes > 0 {
                 self.report.tail = Tail::Torn { bytes: dropped_bytes };
@@ -289,7 +290,7 @@ impl<V: FnMut(&BatchHeader)> Walk<V> {
         };
         self.quarantine(corrupt_end, durable.offset.max(point.offset));
         self.report.is_chain_known = false;
-        let torn_bytes = behind.written_end.0.saturating_sub(corrupt_end.0);
+        let torn_bytes = behind.own_end.0.saturating_sub(corrupt_end.0);
         if torn_bytes > 0 {
             self.report.tail = Tail::Torn { bytes: torn_bytes };
         }

@@ -4,7 +4,7 @@
 use super::group_walk::{FoundGroup, check_group, find_group};
 use super::scan::ScanError;
 use super::window::Window;
-use crate::format::{DurableMark, FIRST_GROUP_POSITION, GroupHeader, SegmentPoint};
+use crate::format::{DurableMark, FIRST_GROUP_POSITION, Footer, GroupHeader, SegmentPoint};
 use crate::id::{BLOCK_BYTES, Offset, Position, SegmentId};
 use crate::io::disk::{Disk, DiskFile};
 
@@ -21,6 +21,9 @@ pub(super) struct Survey {
     pub(super) first_offset: Option<Offset>,
     /// Behind the last block that is not all zeros; the place itself if there is none.
     pub(super) written_end: Position,
+    /// Behind the last block that this segment may have written. In a file that was another segment's before, only
+    /// headers tell.
+    pub(super) own_end: Position,
 }
 
 /// How far a survey looks.
@@ -41,6 +44,7 @@ pub(super) async fn survey<D: Disk>(
     depth: SurveyDepth,
 ) -> Result<Survey, ScanError> {
     let mut survey = Survey { written_end: behind.position, ..Survey::default() };
+    let (mut headed_end, mut is_recycled) = (behind.position, false);
     let mut position = behind.position;
     while position < end {
         let bytes = window.at(position, BLOCK_BYTES).await?;
@@ -51,9 +55,11 @@ pub(super) async fn survey<D: Disk>(
         let mut next_position = position.plus(BLOCK_BYTES as u64);
         if !is_zero(block) {
             survey.written_end = next_position;
+            is_recycled = is_recycled || is_leftover(block, segment, position);
         }
         if let Ok(found) = find_group(block, segment, position) {
             survey.note_header(&found.header);
+            headed_end = headed_end.max(found.header.end_position().min(end));
             let is_behind = position > behind.position;
             if is_behind && is_readable(window, &found, behind, end).await? {
                 next_position = found.header.end_position();
@@ -66,6 +72,7 @@ pub(super) async fn survey<D: Disk>(
         }
         position = next_position;
     }
+    survey.own_end = if is_recycled { headed_end } else { survey.written_end };
     Ok(survey)
 }
 
@@ -128,6 +135,14 @@ pub async fn durable_claim<D: Disk>(
         false => found.durable_before,
     };
     Ok(DurableClaim { own: found.durable, before })
+}
+
+/// Tells whether a block begins a group or a footer of another segment: the file was that one's before.
+fn is_leftover(block: &[u8], segment: SegmentId, position: Position) -> bool {
+    let group = GroupHeader::decode(block).ok().filter(|(header, _)| header.position == position);
+    let of_group = group.map(|(header, _)| header.segment);
+    let former = of_group.or_else(|| Footer::segment_of(block));
+    former.is_some_and(|former| former != segment)
 }
 
 fn is_zero(block: &[u8]) -> bool {
