@@ -1,18 +1,19 @@
 //! Question: how long does an open take, after a crash and after a clean stop?
 //!
-//! Workload: a crash image (a copy of the directory, made while the log is open) with 240 MiB behind the last checkpoint,
-//! walked and checked at open, beside a raw ring reading as many bytes. And 10,000 partitions that were closed in order,
+//! Workload: a crash image (a copy of the directory, made while the log is open, that is on the device and not in the
+//! page cache) with 40 MiB behind the last checkpoint in each of 12 partitions, walked and checked at open, beside a raw
+//! ring reading as many bytes. And 10,000 partitions that were closed in order,
 //! with the bytes the open read, beside the bytes of their checkpoints. A good answer: ≤ 1 s per GiB walked; after a
 //! clean stop no log data is read, so no more than the checkpoints.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::Criterion;
 use futures_util::future::join_all;
 use palisade_benches::executor::block_on;
 use palisade_benches::figure::{Goal, Relation};
-use palisade_benches::load::{AppendWork, Caller, OpenLog, append_many, batch_filling, batch_of};
+use palisade_benches::load::{AppendWork, append_many, batch_filling, batch_of, settle};
 use palisade_benches::machine::device_bytes_read;
 use palisade_benches::ratio::{Comparison, RatioTable, is_measuring, is_tracking, scaled};
 use palisade_benches::raw_ring::{RawFile, RawOperation, RawRing, RawWork};
@@ -22,9 +23,13 @@ use palisade_engine::engine::Engine;
 use palisade_engine::id::PartitionName;
 use palisade_engine::partition::{AppendOptions, PartitionSettings};
 
-const SEGMENT_BYTES: u64 = 256 << 20;
-/// 64 KiB groups; together they fill most of the one segment.
-const CRASH_GROUPS: u64 = 3_840;
+const CRASH_PARTITIONS: u64 = 12;
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// 64 KiB each: enough for the next segment to be made, the last checkpoint of a log that goes on.
+const CHECKPOINTED_GROUPS: u64 = 288;
+/// What is appended behind that to each partition.
+const CRASH_GROUPS: u64 = 640;
+const GROUP_BYTES: u64 = 64 << 10;
 const READ_BYTES: usize = 1 << 20;
 /// The goal's number; fewer in a trial.
 const PARTITIONS: u64 = 10_000;
@@ -49,58 +54,83 @@ fn small_settings() -> PartitionSettings {
     }
 }
 
-/// A log that is open and full, to be copied as a crash would leave it.
-fn open_and_fill(directory: &Path) -> OpenLog {
-    let log = OpenLog::open(directory, crash_settings());
+fn open_crashed(directory: &Path) -> Engine {
+    let engine = Engine::builder(directory).shards(1).settings(crash_settings()).open();
+    engine.unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+}
+
+/// Logs that are open and full, to be copied as a crash would leave them.
+fn open_and_fill(directory: &Path) -> Engine {
+    let engine = open_crashed(directory);
     let batch = batch_filling(64 << 10);
-    let work = AppendWork { count: CRASH_GROUPS, window: 64 };
-    log.run(Caller::OtherThread, move |partition| append_many(partition, batch, work));
-    log.settle();
-    log
+    for index in 0..scaled(CRASH_PARTITIONS) {
+        let name: PartitionName = format!("crash/{index}").parse().expect("a name");
+        let partition = block_on(engine.open_partition(&name)).expect("a partition is created");
+        for count in [CHECKPOINTED_GROUPS, CRASH_GROUPS] {
+            let work = AppendWork { count, window: 64 };
+            block_on(append_many(partition.clone(), batch.clone(), work));
+            settle(directory);
+        }
+    }
+    engine
 }
 
-/// Copies the open log, opens the copy, and returns how long that took.
-fn recover_copy(log: &Path, copy: &Path) -> Duration {
-    copy_directory(log, copy);
-    let clock = Stopwatch::start();
-    let recovered = OpenLog::open(copy, crash_settings());
-    let elapsed = clock.elapsed();
-    assert!(recovered.partition.watermarks().durable.0 > CRASH_GROUPS, "the log is all there");
-    recovered.close();
-    std::fs::remove_dir_all(copy).expect("the copy goes away");
-    elapsed
-}
-
-/// Reads as many bytes as recovery walks, from the open log's own segment.
-fn read_raw(log: &Path, ring: &mut RawRing) -> Duration {
-    let files = files_below(log);
-    let (path, _) = files.iter().find(|(_, length)| *length >= SEGMENT_BYTES).expect("a segment");
-    let mut file = RawFile::open(path).expect("a segment to read");
-    let count = CRASH_GROUPS * (64 << 10) / READ_BYTES as u64;
-    let work = RawWork { operation: RawOperation::Read, bytes: READ_BYTES, depth: 4, count };
-    ring.run(&mut file, work).expect("the raw ring reads").elapsed
-}
-
+/// Copies the open logs, opens the copy, and returns the seconds that took for each GiB walked.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn seconds_per_gib(elapsed: Duration) -> f64 {
-    elapsed.as_secs_f64() * (1 << 30) as f64 / (CRASH_GROUPS * (64 << 10)) as f64
+fn recover_copy(logs: &Path, copy: &Path) -> f64 {
+    copy_directory(logs, copy);
+    let clock = Stopwatch::start();
+    let recovered = open_crashed(copy);
+    let elapsed = clock.elapsed();
+    let partitions = &recovered.report().partitions;
+    let ends = partitions.iter().map(|partition| partition.log_end.0);
+    assert!(ends.min() > Some(CHECKPOINTED_GROUPS + CRASH_GROUPS), "the logs are all there");
+    let recoveries = partitions.iter().filter_map(|partition| partition.recovery.as_ref());
+    let walked_bytes: u64 = recoveries.map(|recovery| recovery.walked_bytes).sum();
+    assert!(walked_bytes > scaled(CRASH_PARTITIONS) * CRASH_GROUPS * GROUP_BYTES * 9 / 10);
+    block_on(recovered.close()).expect("an orderly close");
+    std::fs::remove_dir_all(copy).expect("the copy goes away");
+    elapsed.as_secs_f64() * f64::from(1 << 30) / walked_bytes as f64
+}
+
+/// Reads as many bytes as recovery walks, from the open logs' own segments. Returns the seconds for each GiB.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn read_raw(logs: &Path, ring: &mut RawRing) -> f64 {
+    let bytes = CRASH_GROUPS * GROUP_BYTES;
+    let work = RawWork {
+        operation: RawOperation::Read,
+        bytes: READ_BYTES,
+        depth: 4,
+        count: bytes / READ_BYTES as u64,
+    };
+    let files = files_below(logs);
+    let segments: Vec<_> = files.iter().filter(|(_, length)| *length == SEGMENT_BYTES).collect();
+    let read = |(path, _): &&(PathBuf, u64)| {
+        let mut file = RawFile::open(path).expect("a segment to read");
+        ring.run(&mut file, work).expect("the raw ring reads").elapsed.as_secs_f64()
+    };
+    let elapsed: f64 = segments.iter().map(read).sum();
+    elapsed * f64::from(1 << 30) / (bytes * segments.len() as u64) as f64
 }
 
 fn compare_crash(table: &mut RatioTable, scratch: &Scratch) {
     let directory = scratch.join("crash");
-    let log = open_and_fill(&directory);
+    let logs = open_and_fill(&directory);
     let mut ring = RawRing::new(READ_BYTES, 4).expect("a ring with 4 MiB of buffers");
     let comparison = Comparison {
-        work: "open after a crash, per GiB behind the last checkpoint".into(),
+        work: format!(
+            "open of {} partitions after a crash, per GiB behind the last checkpoints",
+            scaled(CRASH_PARTITIONS)
+        ),
         unit: "s",
         beside: "raw ring reading it, 1 MiB x 4",
         relation: Relation::Ratio,
         goal: Some(Goal::AtMost(1.0)),
     };
-    let engine = || seconds_per_gib(recover_copy(&directory, &scratch.join("crash-copy")));
-    table.alternate(comparison, engine, || seconds_per_gib(read_raw(&directory, &mut ring)));
-    log.close();
-    std::fs::remove_dir_all(&directory).expect("the log goes away");
+    let engine = || recover_copy(&directory, &scratch.join("crash-copy"));
+    table.alternate(comparison, engine, || read_raw(&directory, &mut ring));
+    block_on(logs.close()).expect("an orderly close");
+    std::fs::remove_dir_all(&directory).expect("the logs go away");
 }
 
 /// Makes the partitions with a batch each and closes them in order.
@@ -195,12 +225,13 @@ fn track(criterion: &mut Criterion, directory: &Path) {
 
 fn main() {
     let scratch = Scratch::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut table = RatioTable::new("recovery", env!("CARGO_TARGET_TMPDIR"));
+    if is_measuring() {
+        compare_crash(&mut table, &scratch);
+    }
     let many = scratch.join("many");
     make_many(&many);
-
     if is_measuring() {
-        let mut table = RatioTable::new("recovery", env!("CARGO_TARGET_TMPDIR"));
-        compare_crash(&mut table, &scratch);
         compare_clean(&mut table, &many);
         table.finish();
     }

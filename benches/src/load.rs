@@ -113,15 +113,7 @@ impl OpenLog {
 
     /// Waits until no file of the log has changed its length for 50 ms.
     pub fn settle(&self) {
-        let mut before = files_below(&self.directory);
-        loop {
-            pause(Duration::from_millis(50));
-            let now = files_below(&self.directory);
-            if now == before {
-                return;
-            }
-            before = now;
-        }
+        settle(&self.directory);
     }
 
     /// Closes the engine in order.
@@ -131,6 +123,19 @@ impl OpenLog {
     /// If that fails.
     pub fn close(self) {
         block_on(self.engine.close()).expect("an orderly close");
+    }
+}
+
+/// Waits until no file below `directory` has changed its length for 50 ms.
+pub fn settle(directory: &Path) {
+    let mut before = files_below(directory);
+    loop {
+        pause(Duration::from_millis(50));
+        let now = files_below(directory);
+        if now == before {
+            return;
+        }
+        before = now;
     }
 }
 

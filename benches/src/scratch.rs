@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Advice, fadvise};
+
 /// Where a bench keeps its files. Removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -62,7 +64,8 @@ pub fn files_below(directory: &Path) -> Vec<(PathBuf, u64)> {
     files
 }
 
-/// Copies a directory with all below it: what a crash at this moment would leave behind.
+/// Copies a directory with all below it: what a crash at this moment would leave behind. The copy is on the device and
+/// not in the page cache.
 ///
 /// # Panics
 ///
@@ -73,5 +76,8 @@ pub fn copy_directory(from: &Path, to: &Path) {
         let parent = target.parent().expect("a file has a directory");
         std::fs::create_dir_all(parent).expect("a directory for the copy");
         std::fs::copy(&path, &target).expect("a copy of a file of this bench");
+        let copy = std::fs::File::open(&target).expect("a file that was just made");
+        copy.sync_all().expect("a file is synced");
+        fadvise(&copy, 0, None, Advice::DontNeed).expect("the page cache takes advice");
     }
 }

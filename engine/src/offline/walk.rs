@@ -41,7 +41,7 @@ pub(super) async fn walk_tail<D: Disk>(
         None => None,
         Some(next) => {
             let (file, _) = open(disk, directory, checkpoint, next.segment).await?;
-            let claim = durable_claim(disk, &file, next.segment).await?;
+            let claim = durable_claim(disk, &file, next.segment, u64::MAX).await?;
             Some((next, file, claim))
         }
     };

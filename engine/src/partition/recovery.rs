@@ -15,19 +15,28 @@ use super::replaying::append_replayed;
 use super::set_aside::{Recovery, SetAside, remove_or_set_aside};
 use super::settling::settle_tail;
 use crate::format::{
-    ActiveSegment, BatchHeader, Chain, Checkpoint, ClosedSegment, DurableMark,
-    FIRST_GROUP_POSITION, Footer, NextSegment, QuarantinedRange, SegmentPoint, SegmentState,
+    ActiveSegment, BATCH_BYTES_MAX, BatchHeader, Chain, Checkpoint, ClosedSegment, DurableMark,
+    FIRST_GROUP_POSITION, Footer, GROUP_HEADER_BYTES, NextSegment, QuarantinedRange, SegmentPoint,
+    SegmentState,
 };
 use crate::id::{BLOCK_BYTES, Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode};
 use crate::segment::{
-    ScanError, ScanRange, ScanReport, Tail, close_segment, durable_claim, scan_segment,
-    segment_id_of_name, segment_path,
+    DurableClaim, ScanError, ScanRange, ScanReport, Tail, close_segment, durable_claim,
+    scan_segment, segment_id_of_name, segment_path,
 };
 
 /// How long to wait for memory before trying again.
 const RETRY_AFTER: Duration = Duration::from_millis(2);
+
+/// What is looked at of the segment made in advance, to see whether the run had come to it. All of it is read only where
+/// the one before it may have been full, or its end is in doubt.
+const PEEK_BYTES: u64 = 128 << 10;
+
+/// A segment with more room than this left behind its last group has not been rolled.
+const GROUP_PADDED_BYTES_MAX: u64 =
+    (GROUP_HEADER_BYTES + BATCH_BYTES_MAX).next_multiple_of(BLOCK_BYTES) as u64;
 
 /// A log that is whole again, and how it became so.
 #[derive(Debug)]
@@ -84,8 +93,8 @@ pub(super) async fn recover<D: Disk>(
         checkpoint.quarantined.extend(ranges);
         // What is about to be served must survive a power cut first (L6).
         let id = segment.closed.segment;
-        let (start, end) = (segment.start, segment.report.end.position);
-        let settled = settle_tail(context, &segment.file, id, start, end).await;
+        let in_flight = segment.report.in_flight.iter();
+        let settled = settle_tail(context, &segment.file, id, in_flight).await;
         settled.map_err(|error| failed(directory, error))?;
         checkpoint.closed.push(segment.closed);
     }
@@ -173,17 +182,6 @@ async fn walk<D: Disk>(
         },
         None => None,
     };
-    let mut durable =
-        DurableMark { offset: active.durable.offset, position: active.durable.position };
-    let mut claimed = DurableMark::default();
-    if let Some((next, file)) = &next {
-        // Its groups vouch for the end of the segment in front of it.
-        let claim =
-            with_memory(context, directory, || durable_claim(&context.disk, file, next.segment));
-        let claim = claim.await?;
-        durable.offset = durable.offset.max(claim.before);
-        claimed = claim.own;
-    }
     let length = file.length().await.map_err(|error| failed(directory, error))?;
     let start = match length < active.durable.position.0 {
         // Cut short by somebody: what is left is found from the beginning.
@@ -191,22 +189,22 @@ async fn walk<D: Disk>(
         false => active.durable,
     };
     let is_from_start = start.group == 0;
-    let range =
-        ScanRange { segment: active.segment, start, is_chain_known: true, durable, end: None };
-    let report = scan(context, directory, &file, range, producers).await?;
+    let full_bytes = if length < active.file_bytes { 0 } else { active.file_bytes };
+    let walk = ActiveWalk { context, directory, active, file: &file, start, full_bytes };
+    let (report, claim) = walk.scan(next.as_ref(), producers).await?;
     let closed = closed_of(active, &report, is_from_start);
     let missing_bytes = missing(context, &file, active.file_bytes, &report).await;
     let missing_bytes = missing_bytes.map_err(|error| failed(directory, error))?;
     let walked = Walked { file, start: start.position, closed, report, missing_bytes };
     let mut all = vec![walked];
     let end = all[0].report.end;
-    if let Some((next, file)) = next {
+    if let Some((next, file)) = next.filter(|_| !claim.is_empty) {
         let start = first_point(next.segment, end.offset, end.chain);
         let range = ScanRange {
             segment: next.segment,
             start,
             is_chain_known: all[0].report.is_chain_known,
-            durable: claimed,
+            durable: claim.own,
             end: None,
         };
         let report = scan(context, directory, &file, range, producers).await?;
@@ -268,6 +266,83 @@ fn closed_of(active: &ActiveSegment, report: &ScanReport, is_from_start: bool) -
         first_time,
         last_time: report.last_time.max(active.last_time),
         state: if quarantined { SegmentState::Quarantined } else { SegmentState::Healthy },
+    }
+}
+
+/// The walk of the segment that the checkpoint names active.
+struct ActiveWalk<'a, D: Disk> {
+    context: &'a LogContext<D>,
+    directory: &'a Path,
+    active: &'a ActiveSegment,
+    file: &'a D::File,
+    start: SegmentPoint,
+    /// The file's length as it was made; 0 if somebody cut it.
+    full_bytes: u64,
+}
+
+impl<D: Disk> ActiveWalk<'_, D> {
+    /// Walks it, and looks at as much of the next one as that takes.
+    async fn scan(
+        &self,
+        next: Option<&(NextSegment, D::File)>,
+        producers: &RefCell<Producers>,
+    ) -> Result<(ScanReport, DurableClaim), OpenLogError> {
+        let Some((next, next_file)) = next else {
+            return Ok((
+                self.scan_with(&DurableClaim::EMPTY, producers).await?,
+                DurableClaim::EMPTY,
+            ));
+        };
+        let claim_of = async |bytes_max| {
+            let (disk, segment) = (&self.context.disk, next.segment);
+            let claim = || durable_claim(disk, next_file, segment, bytes_max);
+            with_memory(self.context, self.directory, claim).await
+        };
+        let peeked = claim_of(PEEK_BYTES).await?;
+        if peeked.is_empty {
+            let known = producers.borrow().clone();
+            let report = self.scan_with(&peeked, producers).await?;
+            if !self.may_have_rolled(&report) {
+                return Ok((report, peeked));
+            }
+            let claim = claim_of(u64::MAX).await?;
+            if claim.is_empty {
+                return Ok((report, claim));
+            }
+            // What is known now may change where the walk ends.
+            *producers.borrow_mut() = known;
+            return Ok((self.scan_with(&claim, producers).await?, claim));
+        }
+        let claim = claim_of(u64::MAX).await?;
+        Ok((self.scan_with(&claim, producers).await?, claim))
+    }
+
+    /// Walks it, knowing what the next one's groups say of it.
+    async fn scan_with(
+        &self,
+        claim: &DurableClaim,
+        producers: &RefCell<Producers>,
+    ) -> Result<ScanReport, OpenLogError> {
+        let active = self.active;
+        let durable = DurableMark {
+            offset: active.durable.offset.max(claim.before),
+            position: active.durable.position,
+        };
+        let range = ScanRange {
+            segment: active.segment,
+            start: self.start,
+            is_chain_known: true,
+            durable,
+            end: None,
+        };
+        scan(self.context, self.directory, self.file, range, producers).await
+    }
+
+    /// Tells whether groups may lie in the next segment: this one may have been full, or its end is in doubt.
+    fn may_have_rolled(&self, report: &ScanReport) -> bool {
+        report.end.position.0 + GROUP_PADDED_BYTES_MAX > self.full_bytes
+            || report.tail != Tail::Clean
+            || !report.corrupt.is_empty()
     }
 }
 

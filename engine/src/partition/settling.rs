@@ -7,11 +7,15 @@
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
+use futures_util::stream::iter;
+
 use super::context::LogContext;
 use crate::format::GroupHeader;
-use crate::id::{BLOCK_BYTES, Position, SegmentId};
+use crate::id::SegmentId;
+use crate::io::arena::Extent;
 use crate::io::disk::{Disk, DiskError, DiskFile, WriteMode};
-use crate::segment::group_walk::{FoundGroup, check_group, find_group};
+use crate::segment::group_walk::{check_group, find_group};
 
 /// While a write is on its way a read may meet some of its blocks and not others. It is asked again.
 const READS_MAX: u32 = 200;
@@ -19,34 +23,24 @@ const READS_MAX: u32 = 200;
 /// How long to wait in between.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Writes the groups of `segment` from `start` to `end` again, as far as they may have been in flight.
+/// Groups written again at a time.
+const SETTLED_AT_A_TIME: usize = 4;
+
+/// Writes groups of `segment` again that may have been in flight when the run ended.
 pub(super) async fn settle_tail<D: Disk>(
     context: &LogContext<D>,
     file: &D::File,
     segment: SegmentId,
-    start: Position,
-    end: Position,
+    in_flight: impl Iterator<Item = &GroupHeader>,
 ) -> Result<(), DiskError> {
-    let mut headers: Vec<GroupHeader> = Vec::new();
-    let mut position = start;
-    while position < end {
-        let read = read_checked(context, file, segment, position, BLOCK_BYTES, |_, _| true);
-        // Behind damage nothing can be hopped over; what is there was durable, or damage would be torn.
-        let Some((found, _)) = read.await? else { break };
-        position = found.header.end_position();
-        headers.push(found.header);
-    }
-    let durable = headers.iter().map(|header| header.durable.position).max();
-    let in_flight = headers.iter().filter(|header| Some(header.position) >= durable);
-    for header in in_flight {
-        let is_whole = |found: &FoundGroup, group: &[u8]| check_group(group, found, |_| {}).is_ok();
-        let bytes = header.padded_bytes();
-        let read = read_checked(context, file, segment, header.position, bytes, is_whole);
-        if let Some((_, mut group)) = read.await? {
+    let settle = async |header: &GroupHeader| {
+        if let Some(mut group) = read_checked(context, file, segment, header).await? {
             group.as_mut_slice()[header.length_bytes as usize..].fill(0);
             file.write(group.freeze(), header.position, WriteMode::Durable).await?;
         }
-    }
+        Ok(())
+    };
+    iter(in_flight.map(Ok)).try_for_each_concurrent(SETTLED_AT_A_TIME, settle).await?;
     file.sync().await
 }
 
@@ -54,18 +48,18 @@ async fn read_checked<D: Disk>(
     context: &LogContext<D>,
     file: &D::File,
     segment: SegmentId,
-    position: Position,
-    bytes: usize,
-    is_whole: impl Fn(&FoundGroup, &[u8]) -> bool,
-) -> Result<Option<(FoundGroup, crate::io::arena::Extent)>, DiskError> {
+    header: &GroupHeader,
+) -> Result<Option<Extent>, DiskError> {
+    let (position, bytes) = (header.position, header.padded_bytes());
     for _ in 0..READS_MAX {
         let extent = context.allocate_waiting(bytes).await;
         let extent = file.read(extent, position).await?;
         if let Ok(found) = find_group(extent.as_slice(), segment, position)
             && extent.len() == bytes
-            && is_whole(&found, extent.as_slice())
+            && found.header == *header
+            && check_group(extent.as_slice(), &found, |_| {}).is_ok()
         {
-            return Ok(Some((found, extent)));
+            return Ok(Some(extent));
         }
         drop(extent);
         context.runtime.sleep(READ_AGAIN_AFTER).await;

@@ -116,9 +116,10 @@ fn damage_at_the_end_loses_its_groups_and_gains_none() {
 fn former_footer_and_claims_are_not_believed() {
     let mut segment = recycled(FILE_BYTES);
 
-    let claim = durable_claim(&segment.disk, &segment.file, NEW);
+    let claim = durable_claim(&segment.disk, &segment.file, NEW, u64::MAX);
     let claim = segment.runtime.block_on(claim).unwrap();
     assert_eq!((claim.own, claim.before), (NOTHING_DURABLE, Offset::ZERO));
+    assert!(claim.is_empty, "what another segment left is nothing of this one");
 
     // It ends where the former one ended, and its own footer is missing.
     for _ in 0..20 {

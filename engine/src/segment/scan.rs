@@ -5,6 +5,7 @@
 //! or below one that a later header of the same segment carries. Then its range is reported and the walk goes
 //! on behind it. Otherwise the log ends there. Nothing is written.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::group_walk::{FoundGroup, check_group, find_group};
@@ -12,8 +13,8 @@ use super::index::SparseIndex;
 use super::survey::{Survey, SurveyDepth, survey};
 use super::window::{Window, WindowError};
 use crate::format::{
-    BatchHeader, BatchKind, DurableMark, EpochStart, FormatError, GROUP_HEADER_BYTES, IndexEntry,
-    SegmentPoint,
+    BatchHeader, BatchKind, DurableMark, EpochStart, FormatError, GROUP_HEADER_BYTES, GroupHeader,
+    IndexEntry, SegmentPoint,
 };
 use crate::id::{BLOCK_BYTES, Epoch, Offset, Position, SegmentId};
 use crate::io::clock::WallTime;
@@ -78,6 +79,8 @@ pub struct ScanReport {
     pub corrupt: Vec<CorruptRange>,
     /// The groups walked.
     pub groups: u64,
+    /// Those of them that no header walked calls durable, in order: they may have been in flight.
+    pub in_flight: VecDeque<GroupHeader>,
     /// An index over them.
     pub index: SparseIndex,
     /// The append time of the first batch walked; unknown without one.
@@ -176,6 +179,7 @@ impl<V: FnMut(&BatchHeader)> Walk<V> {
             tail: Tail::Clean,
             corrupt: Vec::new(),
             groups: 0,
+            in_flight: VecDeque::new(),
             index: SparseIndex::default(),
             first_time: WallTime::UNKNOWN,
             last_time: WallTime::UNKNOWN,
@@ -226,6 +230,9 @@ impl<V: FnMut(&BatchHeader)> Walk<V> {
             position: header.position,
             time,
         });
+        let durable = header.durable.position;
+        while report.in_flight.pop_front_if(|before| before.position < durable).is_some() {}
+        report.in_flight.push_back(*header);
         report.groups += 1;
         report.is_chain_known = true;
         report.end = SegmentPoint {

@@ -112,10 +112,21 @@ pub struct DurableClaim {
     pub own: DurableMark,
     /// Of the log in front of the segment: every record below was durable.
     pub before: Offset,
+    /// Whether nothing of the segment stands where groups do: zeros, or what another segment left in its file.
+    pub is_empty: bool,
 }
 
-/// Reads what the groups of `segment` say had been durable, whether or not anything before them can be read.
-/// For the segment made in advance: its groups vouch for the end of the one before it.
+impl DurableClaim {
+    /// What a segment without groups says.
+    pub const EMPTY: DurableClaim = DurableClaim {
+        own: DurableMark { offset: Offset::ZERO, position: Position::ZERO },
+        before: Offset::ZERO,
+        is_empty: true,
+    };
+}
+
+/// Reads what the groups of `segment` in its first `bytes_max` say had been durable, whether or not anything before them
+/// can be read. For the segment made in advance: its groups vouch for the end of the one before it.
 ///
 /// # Errors
 ///
@@ -124,8 +135,9 @@ pub async fn durable_claim<D: Disk>(
     disk: &D,
     file: &D::File,
     segment: SegmentId,
+    bytes_max: u64,
 ) -> Result<DurableClaim, ScanError> {
-    let end = Position(file.length().await.map_err(ScanError::Disk)?);
+    let end = Position(file.length().await.map_err(ScanError::Disk)?.min(bytes_max));
     let start = SegmentPoint { position: FIRST_GROUP_POSITION, ..SegmentPoint::default() };
     let mut window = Window::new(disk, file);
     let found = survey(&mut window, segment, &start, end, SurveyDepth::Whole).await?;
@@ -134,7 +146,8 @@ pub async fn durable_claim<D: Disk>(
         true => found.first_offset.unwrap_or(found.durable_before),
         false => found.durable_before,
     };
-    Ok(DurableClaim { own: found.durable, before })
+    let is_empty = found.own_end == FIRST_GROUP_POSITION;
+    Ok(DurableClaim { own: found.durable, before, is_empty })
 }
 
 /// Tells whether a block begins a group or a footer of another segment: the file was that one's before.

@@ -345,14 +345,14 @@ fn next_segment_goes_on_from_the_chain_and_vouches_for_the_one_before() {
     let wrong = next.scan_range(range(crate::format::Chain(1), true, NOTHING_DURABLE));
     let claim = next
         .runtime
-        .block_on(durable_claim(&next.disk, &next.file, next.writer.segment()))
+        .block_on(durable_claim(&next.disk, &next.file, next.writer.segment(), u64::MAX))
         .unwrap();
 
     assert_eq!(seeded.end, second.after);
     // The second group says that the first was durable: a wrong chain in front of it is damage.
     assert_eq!(wrong.corrupt.len(), 1);
     let own = DurableMark { offset: rolled.after.offset, position: rolled.after.position };
-    assert_eq!(claim, DurableClaim { own, before: last.after.offset });
+    assert_eq!(claim, DurableClaim { own, before: last.after.offset, is_empty: false });
     flip(&segment, last.position.0 + 100);
     let torn = segment.scan(NOTHING_DURABLE);
     assert_eq!((torn.end.offset, torn.corrupt.len()), (last.base_offset, 0));
