@@ -1,18 +1,12 @@
 //! Writes a new file full of zeros, so that later writes change neither its length nor its extents.
 
-use futures_util::TryStreamExt;
-use futures_util::stream::iter;
-
 use super::arena::{Arena, SharedExtent};
 use super::disk::{DiskError, DiskFile, WriteMode};
 use crate::id::{BLOCK_BYTES, Position};
 
-/// The bytes of one write of zeros, when the arena has them.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
-
-/// Such writes of one file in flight. A shard whose turns take long, because others sync, would make a file of many
-/// pieces one by one for seconds.
-const PIECES_IN_FLIGHT: usize = 4;
+/// The bytes of one write of zeros, when the arena has them. One at a time: several in flight wait for each other in the
+/// file system. Source: ADR-0013.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// One extent of zeros that serves every write: a piece, or what the arena can spare; `None` if that is no block.
 pub(crate) fn zeros(arena: &Arena) -> Option<SharedExtent> {
@@ -40,14 +34,13 @@ pub(crate) async fn write_zeros<F: DiskFile>(
     start: Position,
     end_position: Position,
 ) -> Result<(), DiskError> {
-    let pieces = (start.0..end_position.0).step_by(zeros.len());
-    iter(pieces.map(Ok))
-        .try_for_each_concurrent(PIECES_IN_FLIGHT, |position| {
-            let left = end_position.0 - position;
-            let piece_bytes = usize::try_from(left).unwrap_or(usize::MAX).min(zeros.len());
-            file.write(zeros.slice(0..piece_bytes), Position(position), WriteMode::Written)
-        })
-        .await
+    for position in (start.0..end_position.0).step_by(zeros.len()) {
+        let left = end_position.0 - position;
+        let piece_bytes = usize::try_from(left).unwrap_or(usize::MAX).min(zeros.len());
+        let piece = zeros.slice(0..piece_bytes);
+        file.write(piece, Position(position), WriteMode::Written).await?;
+    }
+    Ok(())
 }
 
-const _: () = assert!(PIECE_BYTES == BLOCK_BYTES * 4 * 4 * 4);
+const _: () = assert!(PIECE_BYTES == BLOCK_BYTES * 4 * 4 * 4 * 4);
