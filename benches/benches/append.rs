@@ -20,10 +20,10 @@ use palisade_benches::ratio::{
 use palisade_benches::raw_ring::{DEPTH_MAX, RawFile, RawOperation, RawRing, RawWork};
 use palisade_benches::scratch::Scratch;
 use palisade_benches::stopwatch::{Stopwatch, pause, quantile};
-use palisade_engine::engine::ShardMetrics;
+use palisade_engine::engine::{Engine, ShardMetrics};
 use palisade_engine::format::RecordBatch;
 use palisade_engine::id::BLOCK_BYTES;
-use palisade_engine::partition::{AppendOptions, Durability, PartitionSettings};
+use palisade_engine::partition::{AppendOptions, Durability, PartitionSettings, ShardLimits};
 
 /// As long as the engine's segments here, so that both sides stay within pre-written blocks.
 const FILE_BYTES: u64 = 256 << 20;
@@ -53,6 +53,8 @@ const GROUP_BYTES: usize = 64 << 10;
 const GROUP_MB: f64 = 0.065_536;
 /// The longest block of the ring here.
 const RING_BYTES_MAX: usize = 512 << 10;
+/// What goes over rolls in a round.
+const ROLLED_BYTES: u64 = 512 << 20;
 /// Blocks of that size in flight; smaller ones go up to [`DEPTH_MAX`].
 const GROUP_DEPTH: u32 = 16;
 
@@ -252,14 +254,29 @@ fn compare_seam(table: &mut RatioTable, raw: &mut Raw) {
     table.alternate(comparison, engine, || rate(work.count, GROUP_MB, raw.elapsed(work)));
 }
 
-/// The same through the default segments of 64 MiB, half a GiB a round: what rolls and the making of segments cost.
+/// The same through the default segments of 64 MiB, half a GiB a round: what rolls and the making of segments cost, and
+/// what is left of that when segments are made of those that the round before was trimmed of.
 fn compare_over_rolls(table: &mut RatioTable, scratch: &Scratch, raw: &mut Raw) {
-    let log = OpenLog::open(&scratch.join("rolls"), PartitionSettings::default());
     let mut case = large_groups(scaled(8_192));
-    case.name = "the same over rolls: 512 MiB through segments of 64 MiB, made meanwhile";
     case.goal = None;
-    compare(table, &log, raw, &case);
-    log.close();
+    for (name, directory, recycled_bytes_max) in [
+        ("the same over rolls: 512 MiB through segments of 64 MiB, made meanwhile", "rolls", 0),
+        ("the same over rolls, in recycled segments", "recycled", 2 * ROLLED_BYTES),
+    ] {
+        case.name = name;
+        let directory = scratch.join(directory);
+        let limits = ShardLimits { recycled_bytes_max, ..ShardLimits::default() };
+        let engine = Engine::builder(&directory).shards(1).limits(limits).open();
+        let engine = engine.unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        let log = OpenLog::first_partition_of(engine, &directory);
+        // The first round makes what the others recycle.
+        log.run(Caller::Shard, {
+            let (batch, work) = (case.batch.clone(), case.append);
+            move |partition| append_many(partition, batch, work)
+        });
+        compare(table, &log, raw, &case);
+        log.close();
+    }
 }
 
 fn one_segment_a_round() -> PartitionSettings {

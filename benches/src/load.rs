@@ -65,6 +65,16 @@ impl OpenLog {
     pub fn open(directory: &Path, settings: PartitionSettings) -> OpenLog {
         let engine = Engine::builder(directory).shards(1).settings(settings).open();
         let engine = engine.unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        OpenLog::first_partition_of(engine, directory)
+    }
+
+    /// Opens the one partition of an engine on `directory`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not open.
+    #[must_use]
+    pub fn first_partition_of(engine: Engine, directory: &Path) -> OpenLog {
         let name: PartitionName = "bench/0".parse().expect("a valid name");
         let partition = block_on(engine.open_partition(&name)).expect("a partition to measure");
         OpenLog::of(engine, partition, directory)

@@ -8,9 +8,16 @@ use crate::id::{BLOCK_BYTES, Position};
 /// file system. Source: ADR-0013.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// The share of the arena that one maker's zeros take at most: one in this many. Appends need the rest.
+const ARENA_SHARE: usize = 32;
+
 /// One extent of zeros that serves every write: a piece, or what the arena can spare; `None` if that is no block.
 pub(crate) fn zeros(arena: &Arena) -> Option<SharedExtent> {
+    let bytes_max = arena.capacity_bytes() / ARENA_SHARE;
     let mut piece_bytes = PIECE_BYTES;
+    while piece_bytes > bytes_max && piece_bytes > BLOCK_BYTES {
+        piece_bytes /= 4;
+    }
     loop {
         if let Some(mut extent) = arena.allocate(piece_bytes) {
             extent.as_mut_slice().fill(0);

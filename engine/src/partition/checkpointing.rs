@@ -22,6 +22,7 @@ impl<D: Disk> PartitionLog<D> {
         let mut store = self.checkpoints.lock().await;
         let checkpoint = self.snapshot(&self.state.borrow(), store.next_sequence(), intent);
         store.write(&self.context, &checkpoint).await?;
+        self.note_next_named(checkpoint.next);
         self.publish_segments(&self.state.borrow());
         Ok(())
     }

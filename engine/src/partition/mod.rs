@@ -29,6 +29,7 @@ pub mod lease;
 mod lending;
 mod log;
 mod opening;
+mod pace;
 pub mod producers;
 pub mod promise;
 pub mod push_order;

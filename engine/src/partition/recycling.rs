@@ -39,6 +39,11 @@ impl RecycledFiles {
         self.made.borrow_mut().insert(segment);
     }
 
+    /// Tells whether any wait.
+    pub(super) fn has_files(&self) -> bool {
+        !self.files.borrow().is_empty()
+    }
+
     /// Takes out the file that suits a segment of `wanted_bytes` best, of those that `is_free`.
     fn take(&self, wanted_bytes: u64, is_free: impl Fn(SegmentId) -> bool) -> Option<RecycledFile> {
         let mut files = self.files.borrow_mut();
@@ -157,7 +162,7 @@ impl<D: Disk> PartitionLog<D> {
         &self,
         header: &SegmentHeader,
     ) -> Result<Option<D::File>, MakeError> {
-        if self.recycled.files.borrow().is_empty() {
+        if !self.recycled.has_files() {
             return Ok(None);
         }
         // A rename would replace whatever has the name.

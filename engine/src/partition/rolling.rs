@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::checkpointing::Intent;
-use super::log::{PartitionLog, Phase, WrittenSegment};
+use super::log::{PartitionLog, Phase, PreparedSegment, WrittenSegment};
 use super::starting::ROOM_RETRY_AFTER;
-use crate::format::{ClosedSegment, SegmentState};
+use crate::format::{ClosedSegment, NextSegment, SegmentState};
 use crate::io::disk::{Disk, DiskError, OpenMode};
 use crate::segment::{CloseSegmentError, close_segment, segment_path};
 
@@ -36,13 +36,14 @@ impl<D: Disk> PartitionLog<D> {
                 && state.stopped.is_none()
                 && state.no_room.is_none()
                 && !state.is_making
-                && !state.is_retiring
-                && state.retiring.is_none()
                 && state.next.is_none()
                 && state.needs_next();
             let is_due = state.active.as_ref().is_some_and(|active| {
                 let file_bytes = active.writer.file_bytes();
-                state.filled_bytes(active) >= file_bytes / MAKE_NEXT_AT || !state.waiting.is_empty()
+                // A recycled file takes no room that is not taken already.
+                state.filled_bytes(active) >= file_bytes / MAKE_NEXT_AT
+                    || !state.waiting.is_empty()
+                    || self.recycled.has_files()
             });
             if !is_free || !is_due {
                 return;
@@ -134,15 +135,25 @@ impl<D: Disk> PartitionLog<D> {
             let mut state = self.state.borrow_mut();
             state.next = Some(prepared);
             state.wanted_bytes = 0;
+            if state.retiring.is_some() {
+                // A checkpoint has no word for a third segment. The one that closes the full segment names this one.
+                return Ok(());
+            }
         }
-        self.write_checkpoint(Intent::default()).await?;
-        if let Some(next) = &mut self.state.borrow_mut().next {
+        self.write_checkpoint(Intent::default()).await
+    }
+
+    /// Notes that a durable checkpoint names `named` as the next segment.
+    pub(super) fn note_next_named(&self, named: Option<NextSegment>) {
+        let mut state = self.state.borrow_mut();
+        let is_new = |next: &&mut PreparedSegment<D>| !next.is_checkpointed;
+        let Some(next) = state.next.as_mut().filter(is_new) else { return };
+        if named == Some(next.made) {
             next.is_checkpointed = true;
             if next.made.file_bytes <= CLOSED_NEXT_BYTES_MAX {
                 next.file = None;
             }
         }
-        Ok(())
     }
 
     /// Closes the full segment once all of its groups are durable.

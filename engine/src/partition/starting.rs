@@ -1,6 +1,7 @@
 //! The first change of a run: opens or makes the segment to write, takes up the epoch, and says on disk that the
 //! log is not clean any more, all before the first append gets an offset (SCENARIOS L7).
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,13 +9,16 @@ use super::append::AppendError;
 use super::authority::{LeaseRule, Ownership};
 use super::checkpointing::Intent;
 use super::log::{LogState, NoRoom, PartitionLog, Phase, PreparedSegment, WrittenSegment};
+use super::pace::{Making, rest_after};
 use crate::format::{
     BatchStamp, Chain, Descriptor, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, Member, NextSegment,
     Policy, ReplicaSet, SegmentHeader,
 };
 use crate::id::{BLOCK_BYTES, Epoch, NodeId};
 use crate::io::disk::{Disk, DiskError, OpenMode};
-use crate::segment::{MakeError, OpenSegmentError, SegmentWriter, make_segment, segment_path};
+use crate::segment::{
+    MakeError, OpenSegmentError, SegmentWriter, make_segment_paced, segment_path,
+};
 
 /// How long to wait for memory or room before trying again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(2);
@@ -243,10 +247,44 @@ impl<D: Disk> PartitionLog<D> {
         }
     }
 
+    /// Rests after each piece of a segment's file of `file_bytes`, as long as [`rest_after`] says.
+    fn maker_rest(&self, file_bytes: u64) -> impl AsyncFn(u64) {
+        let filled = |state: &LogState<D>| {
+            let active = state.active.as_ref();
+            active.map_or((0, 0), |active| (state.filled_bytes(active), active.writer.file_bytes()))
+        };
+        let (filled_before, _) = filled(&self.state.borrow());
+        let context = &self.context;
+        let piece_began = Cell::new(context.clock.now());
+        async move |made_bytes| {
+            let rest = {
+                let state = self.state.borrow();
+                let (filled_bytes, active_bytes) = filled(&state);
+                rest_after(Making {
+                    made_bytes,
+                    file_bytes,
+                    filled_bytes,
+                    filled_before,
+                    active_bytes,
+                    is_appending: context.appends_in_flight.get() > 0,
+                    is_awaited: !state.waiting.is_empty() || state.is_paused,
+                    last_piece: context.clock.now().elapsed_for_holder(piece_began.get()),
+                })
+            };
+            if rest > Duration::ZERO {
+                context.runtime.sleep(rest).await;
+            }
+            piece_began.set(context.clock.now());
+        }
+    }
+
     async fn make_file(&self, header: &SegmentHeader) -> Result<D::File, MakeError> {
         match self.make_of_recycled(header).await? {
             Some(file) => Ok(file),
-            None => make_segment(&self.context.disk, &self.directory, header).await,
+            None => {
+                let rest = self.maker_rest(header.file_bytes);
+                make_segment_paced(&self.context.disk, &self.directory, header, rest).await
+            }
         }
     }
 

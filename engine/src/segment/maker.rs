@@ -10,6 +10,9 @@ use crate::id::{BLOCK_BYTES, PartitionId, Position, SegmentId};
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode, WriteMode};
 use crate::io::zeros::{write_zeros, zeros};
 
+/// Bytes of zeros between two rests of a maker.
+const PACED_BYTES: u64 = 1 << 20;
+
 const EXTENSION: &str = ".segment";
 
 /// What a file that was a segment is called until it is one again.
@@ -106,11 +109,25 @@ pub async fn make_segment<D: Disk>(
     directory: &Path,
     header: &SegmentHeader,
 ) -> Result<D::File, MakeError> {
+    make_segment_paced(disk, directory, header, async |_| {}).await
+}
+
+/// As [`make_segment`]; waits for `rest` after each piece of zeros, with how much of the file is written.
+///
+/// # Errors
+///
+/// As [`make_segment`].
+pub(crate) async fn make_segment_paced<D: Disk>(
+    disk: &D,
+    directory: &Path,
+    header: &SegmentHeader,
+    rest: impl AsyncFn(u64),
+) -> Result<D::File, MakeError> {
     assert!(header.file_bytes.is_multiple_of(BLOCK_BYTES as u64));
     assert!(header.file_bytes >= 2 * BLOCK_BYTES as u64);
     let path = segment_path(directory, header.segment);
     let file = disk.open(&path, OpenMode::CreateNew).await?;
-    match fill(disk, &file, header, BLOCK_BYTES as u64).await {
+    match fill(disk, &file, header, BLOCK_BYTES as u64, rest).await {
         Ok(()) => {}
         Err(error) => {
             // Give the room back. That this fails too changes nothing: no checkpoint names the file.
@@ -153,7 +170,7 @@ pub async fn reuse_segment<D: Disk>(
 async fn rewrite<D: Disk>(disk: &D, from: &Path, header: &SegmentHeader) -> Result<(), MakeError> {
     let file = disk.open(from, OpenMode::Write).await?;
     let length = file.length().await?.next_multiple_of(BLOCK_BYTES as u64);
-    fill(disk, &file, header, length).await
+    fill(disk, &file, header, length, async |_| {}).await
 }
 
 /// Opens a segment's file and checks that it is what its name says.
@@ -186,11 +203,18 @@ async fn fill<D: Disk>(
     file: &D::File,
     header: &SegmentHeader,
     from: u64,
+    rest: impl AsyncFn(u64),
 ) -> Result<(), MakeError> {
     let bytes = BLOCK_BYTES;
     if from < header.file_bytes {
         let zeros = zeros(disk.arena()).ok_or(MakeError::ArenaFull { bytes })?;
-        write_zeros(file, &zeros, Position(from), Position(header.file_bytes)).await?;
+        let mut made_bytes = from;
+        while made_bytes < header.file_bytes {
+            let end = header.file_bytes.min(made_bytes + PACED_BYTES);
+            write_zeros(file, &zeros, Position(made_bytes), Position(end)).await?;
+            made_bytes = end;
+            rest(made_bytes).await;
+        }
     }
     let mut block = disk.arena().allocate(bytes).ok_or(MakeError::ArenaFull { bytes })?;
     header.write(block.as_mut_slice());

@@ -27,6 +27,7 @@ pub use closing::{
     CloseSegmentError, close_segment, load_footer, load_index, rebuild_footer, write_footer,
 };
 pub use index::SparseIndex;
+pub(crate) use maker::make_segment_paced;
 pub use maker::{
     MakeError, OpenSegmentError, is_recycled_name, make_segment, open_segment, recycled_path,
     reuse_segment, segment_id_of_name, segment_path,
