@@ -1,5 +1,7 @@
 //! Files of removed segments become new segments: with crashes at every step, with maps held, with a full disk.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use palisade_engine::engine::{Engine, EngineConfig, ShardMetrics};
 use palisade_engine::id::Offset;
@@ -9,7 +11,7 @@ use palisade_engine::partition::{AppendOptions, Verification};
 use palisade_tests::world::name;
 use palisade_tests::{
     ReadLog, RealWorld, SimulatedWorld, Workload, World, batch, crash_everywhere, crash_in,
-    read_log,
+    read_log, segment_files,
 };
 
 use crate::TARGET;
@@ -245,5 +247,45 @@ fn recycled_files_go_when_a_segment_finds_no_room() {
 
     appended.expect("there was room once they were gone");
     assert_eq!((metrics(&engine).recycled_bytes, files_named(&world, "recycled")), (0, 0));
+    world.close(engine);
+}
+
+#[test]
+fn every_byte_taken_in_advance_is_counted() {
+    let world = SimulatedWorld::new(44);
+    let engine = world.open_as(small).expect("the engine opens");
+    let mut logs = Kept::pair();
+    let partition = world.partition(&engine);
+    let other = world.run(async {
+        logs[0].turn(&engine).await;
+        logs[0].turn(&engine).await;
+        partition.roll().await.expect("it works");
+        partition.trim(partition.watermarks().committed).await.expect("it works");
+        let other = engine.open_partition(&name("t/0")).await.expect("nothing is wrong");
+        let append = other.append(batch(&["one".into()]), AppendOptions::default());
+        append.await.expect("nothing is wrong");
+        other
+    });
+    // The watchdog counts, and the journal is made, meanwhile.
+    world.runtime().run_for(Duration::from_secs(2));
+
+    let stream = other.id().stream.to_string();
+    let filled = segment_files(&world).into_iter().filter(|file| {
+        file.path.components().any(|component| component.as_os_str() == stream.as_str())
+    });
+    let filled_bytes: u64 = filled.map(|file| file.end_position()).sum();
+    let kinds = ["segment", "recycled", "journal"];
+    let is_counted = |path: &&std::path::PathBuf| {
+        path.extension().is_some_and(|found| kinds.iter().any(|kind| found == *kind))
+    };
+    let files = world.files();
+    let lengths = files.iter().filter(is_counted).map(|path| world.read_file(path).len() as u64);
+    let taken_bytes: u64 = lengths.sum();
+    let found = metrics(&engine);
+    assert!(filled_bytes > 0 && found.recycled_bytes > 0 && found.journal_file_bytes > 0);
+    assert!(found.unfilled_bytes > 0 && found.next_segment_bytes > 0);
+    assert_eq!(found.preallocated_bytes(), taken_bytes - filled_bytes, "{found:?}");
+    let of_partitions: u64 = engine.partitions().iter().map(|one| one.preallocated_bytes).sum();
+    assert_eq!(of_partitions, found.unfilled_bytes + found.next_segment_bytes);
     world.close(engine);
 }

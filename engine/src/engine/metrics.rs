@@ -28,6 +28,8 @@ pub struct PartitionStatus {
     pub segments: u64,
     /// Their bytes.
     pub segment_bytes: u64,
+    /// Bytes taken on the disk and not filled: of the segment being written and of the next one. Renewed every 100 ms.
+    pub preallocated_bytes: u64,
     /// Whether appends are refused for lack of room.
     pub is_disk_full: bool,
     /// Whether it was closed.
@@ -48,6 +50,7 @@ impl PartitionStatus {
             owned: status.owned(),
             segments: status.segments(),
             segment_bytes: status.segment_bytes(),
+            preallocated_bytes: status.preallocated_bytes(),
             is_disk_full: status.is_disk_full(),
             is_closed: status.is_closed(),
             stopped: status.stopped().cloned(),
@@ -62,7 +65,8 @@ pub struct EngineMetrics {
     pub shards: Vec<ShardMetrics>,
 }
 
-/// The counters of one shard at one instant. All but the last seven only grow.
+/// The counters of one shard at one instant. What is in flight, taken or held at the moment rises and falls, all else only
+/// grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardMetrics {
     /// Batches given an offset.
@@ -121,6 +125,12 @@ pub struct ShardMetrics {
     pub appends_in_flight: u64,
     /// Groups on their way to the device.
     pub groups_in_flight: u64,
+    /// Bytes of segments being written that are not filled yet. This and the next one are renewed every 100 ms.
+    pub unfilled_bytes: u64,
+    /// Bytes of segments made ahead or being made.
+    pub next_segment_bytes: u64,
+    /// The length of the journal's file; 0 while there is none.
+    pub journal_file_bytes: u64,
     /// Bytes of removed segments' files that wait to become segments again.
     pub recycled_bytes: u64,
     /// Bytes kept in memory for tail readers.
@@ -131,6 +141,15 @@ pub struct ShardMetrics {
     pub turn_latency_longest: Duration,
     /// When the oldest write in flight was submitted, on CLOCK_BOOTTIME.
     pub oldest_write: Option<Duration>,
+}
+
+impl ShardMetrics {
+    /// Every byte taken on the disk that holds no record yet.
+    #[must_use]
+    pub fn preallocated_bytes(&self) -> u64 {
+        let ahead = self.unfilled_bytes + self.next_segment_bytes;
+        ahead + self.recycled_bytes + self.journal_file_bytes
+    }
 }
 
 impl EngineMetrics {
@@ -171,6 +190,9 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         turns: counters.turns.get(),
         appends_in_flight: log.appends_in_flight.get(),
         groups_in_flight: log.groups_in_flight.get(),
+        unfilled_bytes: log.unfilled_bytes.get(),
+        next_segment_bytes: log.next_segment_bytes.get(),
+        journal_file_bytes: log.journal_file_bytes.get(),
         recycled_bytes: log.recycled_bytes.get(),
         tail_bytes: log.tail_bytes.get(),
         turn_latency: Duration::from_micros(counters.turn_last_us.get()),

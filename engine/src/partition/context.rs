@@ -75,6 +75,8 @@ pub(crate) struct LogContext<D: Disk> {
     spare: RefCell<Option<Extent>>,
     /// Partitions that take appends in this run.
     started: Cell<usize>,
+    /// Bytes of the files that are being made.
+    pub(super) making_bytes: Cell<u64>,
     /// Held while a next segment is made.
     pub(super) makers: tokio::sync::Semaphore,
     logs: RefCell<Vec<Weak<PartitionLog<D>>>>,
@@ -134,6 +136,7 @@ impl<D: Disk> LogContext<D> {
             storing: Cell::new(0),
             spare: RefCell::default(),
             started: Cell::new(0),
+            making_bytes: Cell::new(0),
             makers: tokio::sync::Semaphore::new(MAKERS_MAX),
             logs: RefCell::default(),
             replay: tokio::sync::Mutex::default(),

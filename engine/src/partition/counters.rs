@@ -53,6 +53,10 @@ pub(crate) struct LogCounters {
     /// Groups written from the journal to segments.
     pub(crate) stored_groups: Counter,
     pub(crate) rolls: Counter,
+    /// Bytes taken on the disk that hold no record yet: of active segments, of next ones, of the journal.
+    pub(crate) unfilled_bytes: Counter,
+    pub(crate) next_segment_bytes: Counter,
+    pub(crate) journal_file_bytes: Counter,
     /// Segments made of recycled files, and the bytes of files that wait to be.
     pub(crate) recycled_segments: Counter,
     pub(crate) recycled_bytes: Counter,

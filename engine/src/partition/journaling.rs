@@ -319,8 +319,14 @@ impl<D: Disk> LogContext<D> {
             let journal = self.journal.borrow();
             (journal.id(), journal.is_made())
         };
-        if is_made && let Err(error) = remove_journal(&self.disk, &self.directory, journal).await {
-            tracing::warn!(%error, "a journal that is not needed any more is left to the next open");
+        if !is_made {
+            return;
+        }
+        match remove_journal(&self.disk, &self.directory, journal).await {
+            Ok(()) => self.counters.journal_file_bytes.set(0),
+            Err(error) => {
+                tracing::warn!(%error, "a journal that is not needed any more is left to the next open");
+            }
         }
     }
 
@@ -351,6 +357,7 @@ impl<D: Disk> LogContext<D> {
                 let journal = context.journal.borrow();
                 (journal.id(), journal.file_bytes())
             };
+            context.counters.journal_file_bytes.set(file_bytes);
             let made = match context.disk.space(&context.directory).await {
                 Ok(space) if space.available_bytes < FREE_JOURNALS_MIN * file_bytes => None,
                 _ => {
@@ -368,6 +375,7 @@ impl<D: Disk> LogContext<D> {
             };
             context.keep_spare(GATHER_BYTES_MAX);
             if made.is_none() {
+                context.counters.journal_file_bytes.set(0);
                 context.runtime.sleep(ROOM_RETRY_AFTER).await;
             }
             context.journal.borrow_mut().end_making(made);

@@ -30,6 +30,7 @@ mod lending;
 mod log;
 mod opening;
 mod pace;
+mod preallocated;
 pub mod producers;
 pub mod promise;
 pub mod push_order;

@@ -222,6 +222,7 @@ impl<D: Disk> PartitionLog<D> {
     pub(super) async fn make_prepared(&self) -> Result<PreparedSegment<D>, DiskError> {
         loop {
             let file_bytes = self.segment_bytes_due();
+            let _counted = self.context.count_making(file_bytes);
             let segment = self.context.new_segment_id();
             let created = self.context.clock.wall();
             let header = SegmentHeader { partition: self.id, segment, file_bytes, created };

@@ -15,6 +15,7 @@ pub(crate) struct SharedStatus {
     owned: AtomicU64,
     segments: AtomicU64,
     segment_bytes: AtomicU64,
+    preallocated_bytes: AtomicU64,
     disk_full: AtomicBool,
     closed: AtomicBool,
     stopped: OnceLock<Arc<DiskError>>,
@@ -29,6 +30,10 @@ impl SharedStatus {
     pub(crate) fn set_segments(&self, count: usize, bytes: u64) {
         self.segments.store(count as u64, Ordering::Relaxed);
         self.segment_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_preallocated(&self, bytes: u64) {
+        self.preallocated_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn set_disk_full(&self, is_full: bool) {
@@ -59,6 +64,10 @@ impl SharedStatus {
 
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn preallocated_bytes(&self) -> u64 {
+        self.preallocated_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_disk_full(&self) -> bool {

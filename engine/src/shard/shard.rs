@@ -227,6 +227,7 @@ impl<D: Disk> Shard<D> {
         self.context.runtime.turn().await;
         self.setup.counters.note_turn(clock.now().elapsed_for_holder(before));
         self.context.note_oldest_write(self.partitions.borrow().iter());
+        self.context.note_preallocated(self.partitions.borrow().iter());
         if round % RETENTION_EVERY == RETENTION_EVERY - 1 {
             for log in self.partitions.borrow().iter() {
                 log.apply_retention_in_background();

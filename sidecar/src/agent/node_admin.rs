@@ -158,5 +158,9 @@ fn metrics_of(status: &NodeStatus) -> String {
     line("counter", "groups_total", "Groups written", sum(|s| s.groups));
     line("counter", "group_bytes_total", "Bytes of groups written", sum(|s| s.group_bytes));
     line("gauge", "appends_in_flight", "Appends not acknowledged", sum(|s| s.appends_in_flight));
+    let preallocated = sum(|s| s.preallocated_bytes);
+    line("gauge", "preallocated_bytes", "Bytes taken that hold no record yet", preallocated);
+    let recycled = sum(|s| s.recycled_bytes);
+    line("gauge", "recycled_bytes", "Bytes of removed segments' files", recycled);
     text
 }

@@ -112,6 +112,12 @@ pub struct ShardCounters {
     pub turns: u64,
     /// Appends waiting for their acknowledgement.
     pub appends_in_flight: u64,
+    /// Bytes taken on the disk that hold no record yet: what is left of segments, next ones, recycled files, the journal.
+    #[serde(default)]
+    pub preallocated_bytes: u64,
+    /// Those of them that are files of removed segments.
+    #[serde(default)]
+    pub recycled_bytes: u64,
 }
 
 impl NodeStatus {
@@ -206,6 +212,8 @@ fn counters_of(shard: &ShardMetrics) -> ShardCounters {
         withheld: shard.withheld,
         turns: shard.turns,
         appends_in_flight: shard.appends_in_flight,
+        preallocated_bytes: shard.preallocated_bytes(),
+        recycled_bytes: shard.recycled_bytes,
     }
 }
 
