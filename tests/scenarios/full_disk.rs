@@ -74,15 +74,62 @@ fn trim_on_a_full_disk_makes_room() {
     world.close(engine);
 }
 
-/// A small ext4 in a file, mounted until dropped.
+/// A restart writes a checkpoint of its own before anything else; the reserve has room for it, and for the trim's.
+#[test]
+fn trim_after_a_restart_on_a_full_disk_makes_room() {
+    for capacity_kib in [700, 900, 1_100, 1_234, 2_000, 5_000] {
+        let world = SimulatedWorld::new(capacity_kib);
+        let engine = world.open();
+        let partition = world.partition(&engine);
+        world.storage().set_capacity_bytes(capacity_kib << 10);
+        let end = world.run(fill(&partition, &mut Workload::new(capacity_kib)));
+        drop(partition);
+        world.kill(engine);
+
+        let engine = world.open();
+        let partition = world.partition(&engine);
+        let log = world.run(read_log(&partition)).expect("reads go on");
+        assert_eq!(log.whole().len() as u64, end, "{capacity_kib} KiB");
+        let start = world.run(partition.trim(Offset(end)));
+
+        assert_eq!(start.expect("the reserve is there for it"), Offset(end));
+        world.runtime().run_for(std::time::Duration::from_secs(5));
+        let append = partition.append(batch(&["room".into()]), AppendOptions::default());
+        assert_eq!(world.run(append).expect("there is room again").base_offset, Offset(end));
+        drop(partition);
+        world.close(engine);
+    }
+}
+
+/// What is left of a small disk is used by shorter segments before anything is refused.
+#[test]
+fn segments_become_shorter_before_appends_are_refused() {
+    let world = SimulatedWorld::new(21);
+    let engine = world.open();
+    let partition = world.partition(&engine);
+    const CAPACITY: u64 = 1_500 << 10;
+    world.storage().set_capacity_bytes(CAPACITY);
+
+    let end = world.run(fill(&partition, &mut Workload::new(21)));
+
+    let shard = engine.metrics().shards[0];
+    assert!(shard.shortened_segments > 0 && shard.disk_full > 0, "{shard:?}");
+    let lengths = world.files().into_iter().map(|path| world.read_file(&path).len() as u64);
+    let left = CAPACITY - lengths.sum::<u64>();
+    assert!((CAPACITY / 64..CAPACITY / 8).contains(&left), "{left} bytes left, {end} records");
+    drop(partition);
+    world.close(engine);
+}
+
+/// A small file system in a file, mounted until dropped.
 struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
-    fn make(image: &Path, at: &'a Path) -> Option<Mounted<'a>> {
+    fn make(kind: FileSystem, image: &Path, at: &'a Path) -> Option<Mounted<'a>> {
         let file = std::fs::File::create(image).expect("the scratch directory takes files");
-        file.set_len(16 << 20).expect("it can be long");
+        file.set_len(kind.bytes).expect("it can be long");
         let steps = [
-            Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image).output(),
+            Command::new(kind.make).args(["-q", kind.force]).arg(image).output(),
             Command::new("mount").args(["-o", "loop"]).arg(image).arg(at).output(),
         ];
         for step in steps {
@@ -93,7 +140,7 @@ impl<'a> Mounted<'a> {
                     return None;
                 }
                 Err(error) => {
-                    eprintln!("skipped: a loop mount needs root, mkfs.ext4 and mount: {error}");
+                    eprintln!("skipped: a loop mount needs root, {} and mount: {error}", kind.make);
                     return None;
                 }
             }
@@ -108,12 +155,46 @@ impl Drop for Mounted<'_> {
     }
 }
 
+/// What is mounted.
+#[derive(Clone, Copy)]
+struct FileSystem {
+    make: &'static str,
+    /// Says that it may write over what is there.
+    force: &'static str,
+    bytes: u64,
+    /// Taken by a file of the test's own: XFS is no smaller than 300 MiB.
+    ballast_bytes: u64,
+}
+
+const EXT4: FileSystem =
+    FileSystem { make: "mkfs.ext4", force: "-F", bytes: 16 << 20, ballast_bytes: 0 };
+const XFS: FileSystem =
+    FileSystem { make: "mkfs.xfs", force: "-f", bytes: 300 << 20, ballast_bytes: 200 << 20 };
+
 #[test]
-fn full_real_disk_refuses_appends_until_there_is_room() {
+fn full_ext4_refuses_appends_until_there_is_room() {
+    full_real_disk_refuses_appends_until_there_is_room(EXT4);
+}
+
+#[test]
+fn full_xfs_refuses_appends_until_there_is_room() {
+    full_real_disk_refuses_appends_until_there_is_room(XFS);
+}
+
+fn full_real_disk_refuses_appends_until_there_is_room(kind: FileSystem) {
     let scratch = tempfile::tempdir_in(TARGET).expect("the target directory takes files");
     let at = scratch.path().join("mounted");
     std::fs::create_dir(&at).expect("it takes directories");
-    let Some(_mounted) = Mounted::make(&scratch.path().join("image"), &at) else { return };
+    let image = scratch.path().join("image");
+    let Some(_mounted) = Mounted::make(kind, &image, &at) else { return };
+    let ballast = std::fs::File::create(at.join("ballast")).expect("it takes files");
+    rustix::fs::fallocate(
+        &ballast,
+        rustix::fs::FallocateFlags::empty(),
+        0,
+        kind.ballast_bytes.max(1),
+    )
+    .expect("there is room for it");
     let config = RealWorld::config(&at.join("data"));
     let engine = palisade_engine::Engine::open(config.clone()).expect("the engine opens");
     let partition = run_real(engine.open_partition(&name("s/0"))).expect("there is room");

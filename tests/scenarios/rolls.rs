@@ -7,10 +7,11 @@ use palisade_engine::Engine;
 use palisade_engine::id::Offset;
 use palisade_engine::io::disk::DiskOperation;
 use palisade_engine::io::simulated::{Fault, FaultKind};
+use palisade_engine::partition::AppendOptions;
 use palisade_tests::world::name;
 use palisade_tests::{
-    ReadLog, RealWorld, SimulatedWorld, Workload, World, crash_everywhere, crash_in, read_log,
-    segment_files,
+    ReadLog, RealWorld, SimulatedWorld, Workload, World, batch, crash_everywhere, crash_in,
+    read_log, segment_files,
 };
 
 use crate::TARGET;
@@ -140,4 +141,32 @@ fn l31_a_thousand_rolls_leave_memory_and_open_files_bounded() {
 fn l31_rolls_on_real_files_leave_open_files_bounded() {
     let world = RealWorld::new(TARGET);
     roll_often(&world, 150, || open_files_of(&world));
+}
+
+/// A process at its limit of open files rolls later; nothing stops for good.
+#[test]
+fn next_segment_that_cannot_be_opened_for_want_of_descriptors_is_opened_later() {
+    for spared in 0..6 {
+        let world = SimulatedWorld::new(40 + spared);
+        let engine = world.open();
+        let partition = world.partition(&engine);
+        world
+            .run(partition.append(batch(&["first".into()]), AppendOptions::default()))
+            .expect("ok");
+        let full = Fault::new(DiskOperation::Open, FaultKind::OpenFiles).after(spared);
+        world.storage().inject(full.with_extension("segment"));
+        let mut workload = Workload::new(40);
+
+        for _ in 0..40 {
+            let records = [workload.record(20_000)];
+            let append = partition.append(batch(&records), AppendOptions::default());
+            world.run(append).expect("it only takes longer");
+        }
+
+        assert!(partition.stopped().is_none());
+        let log = world.run(read_log(&partition)).expect("it is readable");
+        assert_eq!(log.whole().len(), 41);
+        drop(partition);
+        world.close(engine);
+    }
 }

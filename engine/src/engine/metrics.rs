@@ -119,6 +119,8 @@ pub struct ShardMetrics {
     pub stopped: u64,
     /// Appends refused for lack of room.
     pub disk_full: u64,
+    /// Segments made shorter than due: the disk is filling up, and appends will be refused before long.
+    pub shortened_segments: u64,
     /// Turns of the shard's loop; one that stands still is stuck or idle.
     pub turns: u64,
     /// Appends waiting for their acknowledgement.
@@ -187,6 +189,7 @@ fn metrics_of(counters: &ShardCounters) -> ShardMetrics {
         copied_reads: log.copied_reads.get(),
         stopped: log.stopped.get(),
         disk_full: log.disk_full.get(),
+        shortened_segments: log.shortened_segments.get(),
         turns: counters.turns.get(),
         appends_in_flight: log.appends_in_flight.get(),
         groups_in_flight: log.groups_in_flight.get(),

@@ -16,7 +16,7 @@ use crate::id::StorageId;
 use crate::io::blocking::BlockingRuntime;
 use crate::io::clock::Clock;
 use crate::io::disk::Disk;
-use crate::io::probe::{Finding, probe};
+use crate::io::probe::{Finding, probe, raise_open_files};
 use crate::io::ring::RingRuntime;
 use crate::io::transport::Transport;
 use crate::io::{Environment, ShardMain, SystemClock, ThreadOptions};
@@ -64,6 +64,7 @@ impl Engine {
     fn open_here(config: EngineConfig) -> Result<Engine, OpenError> {
         let config = bounded(config);
         let lock = Lock::take(&config.data_directory)?;
+        raise_open_files();
         let is_ring = choose(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let plan = Plan::new(config, clock);

@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::arena::{Arena, Extent, SharedExtent};
 use crate::id::Position;
 
@@ -227,6 +229,13 @@ impl DiskError {
         source: std::io::Error,
     ) -> DiskError {
         DiskError { operation, path: path.to_path_buf(), position, source }
+    }
+
+    /// Tells whether the process or the system has no file descriptors left (`EMFILE`, `ENFILE`): it may have later.
+    #[must_use]
+    pub fn is_out_of_files(&self) -> bool {
+        let code = self.source.raw_os_error();
+        [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&code)
     }
 
     /// Tells whether the file system had no room (`ENOSPC`, `EDQUOT`).

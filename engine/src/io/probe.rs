@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use io_uring::{IoUring, opcode};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::disk_calls;
@@ -261,6 +261,19 @@ fn scratch_file(directory: &Path) -> io::Result<rustix::fd::OwnedFd> {
     }
 }
 
+/// Raises this process's limit on open files to the most it may be: two files a partition are more than the 1,024 that
+/// most systems begin with. Returns what it is now; `None` is no limit.
+pub(crate) fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!(%error, ?limit.current, "the limit on open files stays as it is");
+    }
+    getrlimit(Resource::Nofile).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,5 +338,12 @@ mod tests {
             || getrlimit(Resource::Memlock).current.is_none();
 
         assert_eq!(probe_memlock(u64::MAX).is_none(), is_unlimited);
+    }
+
+    #[test]
+    fn limit_on_open_files_is_raised_to_the_most_it_may_be() {
+        let raised = raise_open_files();
+
+        assert_eq!(raised, getrlimit(Resource::Nofile).maximum);
     }
 }

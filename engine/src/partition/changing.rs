@@ -107,11 +107,18 @@ impl<D: Disk> PartitionLog<D> {
     /// Recycles files that no durable checkpoint names any more, and removes those that are not kept. One that cannot
     /// be removed now is left to the next open, which knows that nothing names it.
     pub(super) async fn remove_segments(&self, segments: &[ClosedSegment]) {
-        for segment in self.recycle(segments).await {
-            let removed = remove_or_set_aside(&self.context, &self.directory, self.id, segment);
+        let left = self.recycle(segments).await;
+        for segment in &left {
+            let removed = remove_or_set_aside(&self.context, &self.directory, self.id, *segment);
             if let Err(error) = removed.await {
                 tracing::warn!(%error, "a segment that is not needed any more could not be removed");
             }
+        }
+        // A file system gives room back once the names are durably gone.
+        if !left.is_empty()
+            && let Err(error) = self.context.disk.sync_directory(&self.directory).await
+        {
+            tracing::warn!(%error, "the room of removed segments may come back later");
         }
     }
 

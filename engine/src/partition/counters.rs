@@ -70,6 +70,8 @@ pub(crate) struct LogCounters {
     pub(crate) tail_bytes: Counter,
     pub(crate) stopped: Counter,
     pub(crate) disk_full: Counter,
+    /// Segments made shorter than due, because the disk is filling up.
+    pub(crate) shortened_segments: Counter,
     /// When the oldest write still in flight was submitted, in microseconds of CLOCK_BOOTTIME; 0 for none.
     pub(crate) oldest_write_us: Counter,
 }

@@ -16,6 +16,7 @@ mod cold_read;
 mod context;
 mod counters;
 mod cutting;
+mod disk_room;
 pub mod epoch_history;
 mod gate_state;
 mod gather;

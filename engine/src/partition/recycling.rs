@@ -142,7 +142,7 @@ impl<D: Disk> PartitionLog<D> {
         let bytes = file.length().await?;
         drop(file);
         let held_bytes = self.context.counters.recycled_bytes.get();
-        let is_worth = does_suit(bytes, self.segment_bytes_due())
+        let is_worth = does_suit(bytes, self.wanted_segment().due_bytes)
             && has_room(held_bytes, bytes, self.context.limits.recycled_bytes_max);
         if !is_worth {
             return Ok(None);

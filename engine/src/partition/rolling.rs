@@ -86,6 +86,8 @@ impl<D: Disk> PartitionLog<D> {
                         next.file = Some(file);
                     }
                 }
+                // The segment is there, and nothing has been promised of it: it is opened when that can be.
+                Err(error) if error.is_out_of_files() => log.wait_for_files(&error).await,
                 Err(error) => log.stop(std::sync::Arc::new(error)),
             }
             log.state.borrow_mut().is_making = false;
@@ -109,11 +111,15 @@ impl<D: Disk> PartitionLog<D> {
                 }
                 Err(error) => error,
             };
+            if error.is_out_of_files() {
+                self.wait_for_files(&error).await;
+                continue;
+            }
             if !error.is_full() {
                 self.stop(std::sync::Arc::new(error));
                 return;
             }
-            let no_room = self.measure_room(self.segment_bytes_due()).await;
+            let no_room = self.room_for_next().await;
             self.refuse_for_room(no_room);
             self.progress.notify_waiters();
             self.context.runtime.sleep(ROOM_RETRY_AFTER).await;
@@ -126,6 +132,11 @@ impl<D: Disk> PartitionLog<D> {
                 return;
             }
         }
+    }
+
+    async fn wait_for_files(&self, error: &DiskError) {
+        tracing::warn!(partition = %self.id, %error, "raise the limit on open files");
+        self.context.runtime.sleep(ROOM_RETRY_AFTER).await;
     }
 
     async fn prepare_next(&self) -> Result<(), DiskError> {

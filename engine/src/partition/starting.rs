@@ -8,14 +8,15 @@ use std::time::Duration;
 use super::append::AppendError;
 use super::authority::{LeaseRule, Ownership};
 use super::checkpointing::Intent;
+use super::disk_room::{WantedSegment, choose_bytes};
 use super::log::{LogState, NoRoom, PartitionLog, Phase, PreparedSegment, WrittenSegment};
 use super::pace::{Making, rest_after};
 use crate::format::{
     BatchStamp, Chain, Descriptor, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, Member, NextSegment,
     Policy, ReplicaSet, SegmentHeader,
 };
-use crate::id::{BLOCK_BYTES, Epoch, NodeId};
-use crate::io::disk::{Disk, DiskError, OpenMode};
+use crate::id::{BLOCK_BYTES, Epoch, NodeId, SegmentId};
+use crate::io::disk::{Disk, DiskError, DiskOperation, OpenMode};
 use crate::segment::{
     MakeError, OpenSegmentError, SegmentWriter, make_segment_paced, segment_path,
 };
@@ -221,13 +222,9 @@ impl<D: Disk> PartitionLog<D> {
     /// Makes a segment file of the size that is due. No checkpoint names it yet.
     pub(super) async fn make_prepared(&self) -> Result<PreparedSegment<D>, DiskError> {
         loop {
-            let file_bytes = self.segment_bytes_due();
-            let _counted = self.context.count_making(file_bytes);
             let segment = self.context.new_segment_id();
-            let created = self.context.clock.wall();
-            let header = SegmentHeader { partition: self.id, segment, file_bytes, created };
-            match self.make_file(&header).await {
-                Ok(file) => {
+            match self.make_file(segment).await {
+                Ok((file, file_bytes)) => {
                     self.recycled.note_made(segment);
                     let made = NextSegment { segment, file_bytes };
                     return Ok(PreparedSegment { file: Some(file), made, is_checkpointed: false });
@@ -279,18 +276,37 @@ impl<D: Disk> PartitionLog<D> {
         }
     }
 
-    async fn make_file(&self, header: &SegmentHeader) -> Result<D::File, MakeError> {
-        match self.make_of_recycled(header).await? {
-            Some(file) => Ok(file),
-            None => {
-                let rest = self.maker_rest(header.file_bytes);
-                make_segment_paced(&self.context.disk, &self.directory, header, rest).await
+    /// Makes the file of a recycled one, or as long a new one as the disk has room for.
+    async fn make_file(&self, segment: SegmentId) -> Result<(D::File, u64), MakeError> {
+        let wanted = self.wanted_segment();
+        let (partition, created) = (self.id, self.context.clock.wall());
+        let header = |file_bytes| SegmentHeader { partition, segment, file_bytes, created };
+        {
+            let _counted = self.context.count_making(wanted.due_bytes);
+            if let Some(file) = self.make_of_recycled(&header(wanted.due_bytes)).await? {
+                return Ok((file, wanted.due_bytes));
             }
         }
+        let disk = &self.context.disk;
+        let space = disk.space(&self.directory).await?;
+        let Ok(file_bytes) = choose_bytes(wanted, space) else {
+            let full = std::io::ErrorKind::StorageFull.into();
+            let error = DiskError::new(DiskOperation::Space, &self.directory, None, full);
+            return Err(MakeError::Disk(error));
+        };
+        if file_bytes < wanted.due_bytes {
+            self.context.counters.shortened_segments.add(1);
+            tracing::warn!(partition = %self.id, file_bytes, ?space,
+                "the disk is filling up: a shorter segment is made");
+        }
+        let _counted = self.context.count_making(file_bytes);
+        let (header, rest) = (header(file_bytes), self.maker_rest(file_bytes));
+        let file = make_segment_paced(disk, &self.directory, &header, rest).await?;
+        Ok((file, file_bytes))
     }
 
     /// Twice the last segment, from `first_segment_bytes` to `segment_bytes`, and room for what waits.
-    pub(super) fn segment_bytes_due(&self) -> u64 {
+    pub(super) fn wanted_segment(&self) -> WantedSegment {
         let state = self.state.borrow();
         let settings = state.settings;
         let last_bytes = match (&state.active, state.closed.last()) {
@@ -299,8 +315,23 @@ impl<D: Disk> PartitionLog<D> {
             (None, None) => 0,
         };
         let grown = (2 * last_bytes).clamp(settings.first_segment_bytes, settings.segment_bytes);
-        let wanted = FIRST_GROUP_POSITION.0 + (state.wanted_bytes + 4 * BLOCK_BYTES) as u64;
-        grown.max(wanted).next_multiple_of(BLOCK_BYTES as u64)
+        let needed = FIRST_GROUP_POSITION.0 + (state.wanted_bytes + 4 * BLOCK_BYTES) as u64;
+        let needed_bytes = needed.next_multiple_of(BLOCK_BYTES as u64);
+        WantedSegment {
+            due_bytes: grown.next_multiple_of(BLOCK_BYTES as u64).max(needed_bytes),
+            needed_bytes,
+            is_refusing: state.no_room.is_some(),
+        }
+    }
+
+    /// Asks the disk what it lacks for the next segment.
+    pub(super) async fn room_for_next(&self) -> NoRoom {
+        let wanted = self.wanted_segment();
+        let needed = match self.context.disk.space(&self.directory).await {
+            Ok(space) => choose_bytes(wanted, space).map_err(|little| little.needed_bytes),
+            Err(_) => Ok(wanted.needed_bytes),
+        };
+        self.measure_room(needed.unwrap_or_else(|needed_bytes| needed_bytes)).await
     }
 
     /// Goes back to idle after a start that failed, and answers those who waited for it.
@@ -309,7 +340,7 @@ impl<D: Disk> PartitionLog<D> {
             self.stop(std::sync::Arc::new(error));
             return;
         }
-        let no_room = self.measure_room(self.segment_bytes_due()).await;
+        let no_room = self.room_for_next().await;
         self.state.borrow_mut().phase = Phase::Idle;
         self.refuse_for_room(no_room);
         let log = self.clone();
@@ -326,6 +357,7 @@ impl<D: Disk> PartitionLog<D> {
             let mut state = self.state.borrow_mut();
             state.no_room = Some(no_room);
             state.wanted_bytes = 0;
+            self.context.counters.disk_full.add(state.waiting.len() as u64);
         }
         self.status.set_disk_full(true);
         let NoRoom { available_bytes, needed_bytes } = no_room;

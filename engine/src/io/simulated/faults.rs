@@ -15,6 +15,8 @@ pub enum FaultKind {
     Io,
     /// The file system has no room (ENOSPC).
     NoSpace,
+    /// The process has no file descriptors left (EMFILE).
+    OpenFiles,
     /// The operation never resolves and never takes effect.
     Hang,
     /// The operation takes that much longer.
@@ -26,6 +28,7 @@ impl FaultKind {
         match self {
             FaultKind::Io => Some(rustix::io::Errno::IO.into()),
             FaultKind::NoSpace => Some(rustix::io::Errno::NOSPC.into()),
+            FaultKind::OpenFiles => Some(rustix::io::Errno::MFILE.into()),
             FaultKind::Hang | FaultKind::Delay(_) => None,
         }
     }
