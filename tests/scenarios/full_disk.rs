@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use palisade_engine::engine::Partition;
-use palisade_engine::id::Offset;
-use palisade_engine::partition::{AppendError, AppendOptions};
+use palisade_engine::engine::{Coordinator, Engine, EngineConfig, Partition};
+use palisade_engine::format::{Descriptor, Member, Policy, ReplicaSet};
+use palisade_engine::id::{Epoch, NodeId, Offset, PartitionId, PartitionIndex, StreamId};
+use palisade_engine::partition::{AppendError, AppendOptions, Grant, PartitionSpec};
 use palisade_tests::real::run_real;
-use palisade_tests::world::name;
+use palisade_tests::world::{name, small_segments};
 use palisade_tests::{RealWorld, SimulatedWorld, Workload, World, batch, read_log};
 
 use crate::TARGET;
@@ -99,6 +100,52 @@ fn trim_after_a_restart_on_a_full_disk_makes_room() {
         drop(partition);
         world.close(engine);
     }
+}
+
+/// A promise takes its marker with it, which may need a segment of its own; the reserve has room for that.
+#[test]
+fn grant_on_a_full_disk_is_answered() {
+    for capacity_kib in [700, 900, 1_100, 1_234, 2_000] {
+        let world = SimulatedWorld::new(capacity_kib);
+        let node = NodeId::new(3).expect("a node's number");
+        let coordinated = |config: &mut EngineConfig| {
+            config.coordinator = Some(Coordinator { node, cluster: 77 });
+        };
+        let engine = world.open_as(coordinated).expect("the engine opens");
+        let id = PartitionId { stream: StreamId(9), index: PartitionIndex(0) };
+        let settings = small_segments();
+        let spec = PartitionSpec { id, name: name("s/0"), settings };
+        let partition = world.run(engine.create_partition(spec)).expect("there is room");
+        world.run(engine.gate().grant(grant(&engine, id, node, 1))).expect("there is room");
+        world.storage().set_capacity_bytes(capacity_kib << 10);
+        let mut workload = Workload::new(capacity_kib);
+        let end = world.run(fill(&partition, &mut workload));
+
+        for term in 2..6 {
+            let granted = world.run(engine.gate().grant(grant(&engine, id, node, term)));
+            let granted = granted.expect("the reserve is there for it");
+            assert_eq!((granted.epoch, granted.start), (Epoch::named(term, node), Offset(end)));
+        }
+        let log = world.run(read_log(&partition)).expect("reads go on");
+        assert_eq!(log.whole().len() as u64, end);
+        drop(partition);
+        world.close(engine);
+    }
+}
+
+fn grant(engine: &Engine, partition: PartitionId, node: NodeId, term: u32) -> Grant {
+    let members = vec![Member { node, storage: engine.storage() }];
+    let policy = Policy::ServeSettled;
+    let descriptor = Descriptor {
+        term,
+        set: ReplicaSet { members, ack_quorum: 1 },
+        seal_sets: Vec::new(),
+        policy,
+        loss_generation: 0,
+        successors: Vec::new(),
+    };
+    let (epoch, index) = (Epoch::named(term, node), u64::from(term));
+    Grant { partition, epoch, descriptor, policy, lineage: 1, index }
 }
 
 /// What is left of a small disk is used by shorter segments before anything is refused.

@@ -24,6 +24,8 @@ pub(super) struct WantedSegment {
     pub(super) needed_bytes: u64,
     /// Appends are being refused: they are let in again when there is room for more than one batch.
     pub(super) is_refusing: bool,
+    /// The marker of an epoch waits for it: a promise has been made, and the reserve is for what that takes.
+    pub(super) has_marker: bool,
 }
 
 /// What a log with too little room is told.
@@ -39,6 +41,10 @@ pub(super) struct TooLittle {
 ///
 /// [`TooLittle`]: there is no room for any, the reserve left alone.
 pub(super) fn choose_bytes(wanted: WantedSegment, space: DiskSpace) -> Result<u64, TooLittle> {
+    if wanted.has_marker && space.available_bytes >= wanted.needed_bytes {
+        let least = choose_bytes(WantedSegment { has_marker: false, ..wanted }, space);
+        return Ok(least.unwrap_or(wanted.needed_bytes));
+    }
     let reserve_bytes = (space.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX);
     let free_bytes = space.available_bytes.saturating_sub(reserve_bytes);
     let least = wanted.needed_bytes.max(SEGMENT_BYTES_LEAST).min(wanted.due_bytes);
@@ -58,8 +64,12 @@ mod tests {
     use super::*;
 
     const DUE: u64 = 64 << 20;
-    const WANTED: WantedSegment =
-        WantedSegment { due_bytes: DUE, needed_bytes: 100 << 10, is_refusing: false };
+    const WANTED: WantedSegment = WantedSegment {
+        due_bytes: DUE,
+        needed_bytes: 100 << 10,
+        is_refusing: false,
+        has_marker: false,
+    };
     const TOTAL: u64 = 10 << 30;
 
     fn chosen(wanted: WantedSegment, free_bytes: u64) -> Result<u64, TooLittle> {
@@ -92,6 +102,15 @@ mod tests {
         let refusing = WantedSegment { is_refusing: true, ..WANTED };
         assert!(chosen(refusing, 199 << 10).is_err());
         assert_eq!(chosen(refusing, 200 << 10), Ok(128 << 10));
+    }
+
+    #[test]
+    fn marker_takes_what_it_needs_of_the_reserve() {
+        let marker = WantedSegment { needed_bytes: 20 << 10, has_marker: true, ..WANTED };
+        let space = |available_bytes| DiskSpace { available_bytes, total_bytes: TOTAL };
+        assert_eq!(choose_bytes(marker, space(20 << 10)), Ok(20 << 10));
+        assert!(choose_bytes(marker, space((20 << 10) - 1)).is_err());
+        assert_eq!(choose_bytes(marker, space(TOTAL)), Ok(DUE));
     }
 
     #[test]

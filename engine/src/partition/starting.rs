@@ -321,6 +321,7 @@ impl<D: Disk> PartitionLog<D> {
             due_bytes: grown.next_multiple_of(BLOCK_BYTES as u64).max(needed_bytes),
             needed_bytes,
             is_refusing: state.no_room.is_some(),
+            has_marker: state.gather.has_marker(),
         }
     }
 
