@@ -4,9 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
+use futures_executor::block_on;
+use tokio::sync::Mutex;
 
-use crate::partition::{AppendError, Appended, UnknownReason};
+use crate::partition::{Answer, AppendError, Appended, UnknownReason};
 
 /// Resolves when the append is acknowledged or refused.
 ///
@@ -20,7 +21,7 @@ pub struct Append {
 #[derive(Debug)]
 enum State {
     Refused(Option<AppendError>),
-    Waiting(oneshot::Receiver<Result<Appended, AppendError>>),
+    Waiting(Answer<Result<Appended, AppendError>>),
 }
 
 impl Append {
@@ -28,7 +29,7 @@ impl Append {
         Append { state: State::Refused(Some(error)) }
     }
 
-    pub(super) fn waiting(answer: oneshot::Receiver<Result<Appended, AppendError>>) -> Append {
+    pub(super) fn waiting(answer: Answer<Result<Appended, AppendError>>) -> Append {
         Append { state: State::Waiting(answer) }
     }
 
@@ -45,7 +46,9 @@ impl Append {
         match self.state {
             State::Refused(error) => Err(error.unwrap_or(AppendError::Closed)),
             State::Waiting(answer) => {
-                answer.blocking_recv().unwrap_or_else(|_gone| Err(shard_ended()))
+                // Nobody holds it. Inside a runtime, which must not be blocked, it panics.
+                drop(Mutex::const_new(()).blocking_lock());
+                block_on(answer).unwrap_or_else(|| Err(shard_ended()))
             }
         }
     }
@@ -59,7 +62,7 @@ impl Future for Append {
             State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or(AppendError::Closed))),
             State::Waiting(answer) => Pin::new(answer)
                 .poll(context)
-                .map(|answer| answer.unwrap_or_else(|_gone| Err(shard_ended()))),
+                .map(|answer| answer.unwrap_or_else(|| Err(shard_ended()))),
         }
     }
 }

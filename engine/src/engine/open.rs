@@ -20,7 +20,7 @@ use crate::io::probe::{Finding, probe, raise_open_files};
 use crate::io::ring::RingRuntime;
 use crate::io::transport::Transport;
 use crate::io::{Environment, ShardMain, SystemClock, ThreadOptions};
-use crate::partition::{GateState, SetAside};
+use crate::partition::{Answers, GateState, SetAside};
 use crate::shard::{
     EndOnDrop, Mailbox, PartitionOpened, Request, Shard, ShardCounters, ShardKey, ShardOpened,
     ShardSetup,
@@ -170,6 +170,7 @@ impl Plan {
                 index: ShardIndex(index),
                 key: ShardKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed)),
                 mailbox: Arc::new(Mailbox::new(config.limits.mailbox_slots)),
+                appends: Answers::new(),
             })
             .collect();
         let counters = shards.iter().map(|_| Arc::default()).collect();

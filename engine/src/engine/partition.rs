@@ -84,7 +84,7 @@ impl Partition {
         if batch.is_empty() {
             return Append::refused(AppendError::EmptyBatch);
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = self.shard.appends.pair();
         let slot = self.record.slot;
         match self.shard.send(Request::Append { slot, batch, options, reply }) {
             Sent::Taken => Append::waiting(answer),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::partition::{Answers, AppendError, Appended};
 use crate::shard::{Mailbox, Request, Sent, ShardKey, find_local};
 
 /// The number of a shard, from 0.
@@ -21,6 +22,8 @@ pub(crate) struct ShardHandle {
     pub(crate) index: ShardIndex,
     pub(crate) key: ShardKey,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// Places for the answers to appends.
+    pub(crate) appends: Answers<Result<Appended, AppendError>>,
 }
 
 impl ShardHandle {

@@ -4,7 +4,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use super::ring::RingTurn;
 
 /// A future of one thread, boxed.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -20,5 +23,43 @@ pub trait Runtime: std::fmt::Debug + 'static {
     /// Lets everything else that is ready run once, and lets the ring submit, before it resolves.
     ///
     /// On tokio-uring this is a no-op through the ring: a plain yield would keep it from submitting.
-    fn turn(&self) -> LocalFuture<()>;
+    fn turn(&self) -> Turn;
+}
+
+/// A turn given away. Those of a shard that is waiting for callers follow each other closely, so on a ring none is
+/// allocated.
+#[must_use = "the turn is given away by waiting for it"]
+pub struct Turn(TurnKind);
+
+enum TurnKind {
+    Ring(RingTurn),
+    Other(LocalFuture<()>),
+}
+
+impl Turn {
+    /// A turn of a runtime without a ring.
+    pub fn new(turn: LocalFuture<()>) -> Turn {
+        Turn(TurnKind::Other(turn))
+    }
+
+    pub(in crate::io) fn of_ring(turn: RingTurn) -> Turn {
+        Turn(TurnKind::Ring(turn))
+    }
+}
+
+impl Future for Turn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            TurnKind::Ring(turn) => Pin::new(turn).poll(context),
+            TurnKind::Other(turn) => turn.as_mut().poll(context),
+        }
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Turn")
+    }
 }

@@ -1,14 +1,17 @@
 //! A frame while it is being filled, in the buffer the device will read from.
 
+use std::ops::Range;
+
 use crate::format::{FRAME_ENTRY_BYTES, FRAME_HEADER_BYTES, FrameEntry, FrameHeader};
 use crate::id::{BLOCK_BYTES, Offset, PartitionId};
 use crate::io::arena::Extent;
 
-/// A piece of the frame: whose it is, and what `O` wants to remember of it.
+/// A piece of the frame: whose it is, where its batches lie, and what `O` wants to remember of it.
 #[derive(Debug)]
-struct Piece<O> {
+pub(crate) struct FramePiece<O> {
     entry: FrameEntry,
-    owner: O,
+    pub(crate) range: Range<usize>,
+    pub(crate) owner: O,
 }
 
 /// Takes the groups of many partitions, one behind the other.
@@ -16,14 +19,15 @@ struct Piece<O> {
 pub(crate) struct FrameBuilder<O> {
     extent: Extent,
     filled_bytes: usize,
-    pieces: Vec<Piece<O>>,
+    pieces: Vec<FramePiece<O>>,
 }
 
 impl<O> FrameBuilder<O> {
-    /// Begins a frame in `extent`, which is whole blocks long.
-    pub(crate) fn new(extent: Extent) -> FrameBuilder<O> {
+    /// Begins a frame in `extent`, which is whole blocks long. `pieces` is empty: the list of an earlier frame.
+    pub(crate) fn new(extent: Extent, pieces: Vec<FramePiece<O>>) -> FrameBuilder<O> {
         assert!(extent.len().is_multiple_of(BLOCK_BYTES) && !extent.is_empty());
-        FrameBuilder { extent, filled_bytes: FRAME_HEADER_BYTES, pieces: Vec::new() }
+        assert!(pieces.is_empty(), "a frame begins without pieces");
+        FrameBuilder { extent, filled_bytes: FRAME_HEADER_BYTES, pieces }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -45,12 +49,12 @@ impl<O> FrameBuilder<O> {
         owner: O,
     ) {
         assert!(self.fits(batches.len()));
-        let end = self.filled_bytes + batches.len();
-        self.extent.as_mut_slice()[self.filled_bytes..end].copy_from_slice(batches);
-        self.filled_bytes = end;
+        let range = self.filled_bytes..self.filled_bytes + batches.len();
+        self.extent.as_mut_slice()[range.clone()].copy_from_slice(batches);
+        self.filled_bytes = range.end;
         let batches_bytes = u32::try_from(batches.len()).expect("shorter than a frame");
-        self.pieces
-            .push(Piece { entry: FrameEntry { partition, batches_bytes, base_offset }, owner });
+        let entry = FrameEntry { partition, batches_bytes, base_offset };
+        self.pieces.push(FramePiece { entry, range, owner });
     }
 
     /// Header, batches and table, padded: what the frame takes in the file.
@@ -59,10 +63,7 @@ impl<O> FrameBuilder<O> {
     }
 
     /// Completes `header` with what was gathered and writes it, the table and the padding.
-    pub(super) fn finish(
-        mut self,
-        header: FrameHeader,
-    ) -> (Extent, impl Iterator<Item = (O, std::ops::Range<usize>)>) {
+    pub(super) fn finish(mut self, header: FrameHeader) -> (Extent, Vec<FramePiece<O>>) {
         let header = FrameHeader {
             entries: u32::try_from(self.pieces.len()).expect("fewer than blocks in a frame"),
             table_at: u32::try_from(self.filled_bytes).expect("shorter than a frame"),
@@ -73,12 +74,6 @@ impl<O> FrameBuilder<O> {
         header.write(frame, self.pieces.iter().map(|piece| piece.entry));
         frame[header.length_bytes()..padded_bytes].fill(0);
         self.extent.truncate(padded_bytes);
-        let mut at = FRAME_HEADER_BYTES;
-        let pieces = self.pieces.into_iter().map(move |piece| {
-            let start = at;
-            at += piece.entry.batches_bytes as usize;
-            (piece.owner, start..at)
-        });
-        (self.extent, pieces)
+        (self.extent, self.pieces)
     }
 }

@@ -10,7 +10,7 @@ mod replay;
 mod space;
 mod state;
 
-pub(crate) use frame::FrameBuilder;
+pub(crate) use frame::{FrameBuilder, FramePiece};
 pub(crate) use making::{journal_path, make_journal, remove_journal, set_journal_aside};
 pub(crate) use replay::{Replay, list_journals, replay};
 pub(crate) use state::{FrameHold, FrameNumber, Journal};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::frame::FrameBuilder;
+use super::frame::{FrameBuilder, FramePiece};
 use super::space::Space;
 use crate::format::{
     FRAME_BYTES_MAX, FRAME_ENTRY_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameSequence,
@@ -23,6 +23,9 @@ const FRAME_BYTES_TARGET: usize = 64 << 10;
 /// Frames in flight at a time. One at a time gathers most; a second one overlaps the device's latency when
 /// there is enough to write.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
+
+/// Frames kept for the next ones.
+const SPARE_MAX: usize = 1024;
 
 /// The shortest journal that is used: a few frames fit.
 const JOURNAL_BYTES_MIN: u64 = 128 << 10;
@@ -83,7 +86,7 @@ pub(crate) struct SealedFrame<F, O> {
     pub(crate) position: Position,
     pub(crate) number: FrameNumber,
     pub(crate) hold: FrameHold,
-    pub(crate) pieces: Vec<(O, std::ops::Range<usize>)>,
+    pub(crate) pieces: Vec<FramePiece<O>>,
 }
 
 /// The journal of one shard. `O` owns groups, and clones cheaply.
@@ -96,6 +99,8 @@ pub(crate) struct Journal<D: Disk, O> {
     waiting: VecDeque<O>,
     waiting_bytes: usize,
     frames: VecDeque<Submitted<O>>,
+    /// Frames that nobody needs any more, for the next ones: so none is allocated in steady state.
+    spare: Vec<Submitted<O>>,
     next: FrameSequence,
     /// Frames below are durable.
     durable: FrameSequence,
@@ -126,6 +131,7 @@ impl<D: Disk, O: Clone> Journal<D, O> {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             frames: VecDeque::new(),
+            spare: Vec::new(),
             next: FrameSequence(1),
             durable: FrameSequence(1),
             durable_tail: FrameSequence(1),
@@ -277,17 +283,23 @@ impl<D: Disk, O: Clone> Journal<D, O> {
             table_at: 0,
         };
         let (extent, pieces) = builder.finish(header);
-        let pieces: Vec<_> = pieces.collect();
-        let hold =
-            Rc::new(LiveFrame { sequence: number, submitted: now, is_durable: Cell::new(false) });
+        let live = LiveFrame { sequence: number, submitted: now, is_durable: Cell::new(false) };
+        let (hold, mut owners) = match self.spare.pop() {
+            Some(mut spare) => {
+                *Rc::get_mut(&mut spare.hold).expect("nobody holds a spare") = live;
+                (spare.hold, spare.owners)
+            }
+            None => (Rc::new(live), Vec::new()),
+        };
+        owners.extend(pieces.iter().map(|piece| piece.owner.0.clone()));
         self.memory_bytes += bytes;
-        self.unstored_bytes += pieces.iter().map(|(_, range)| range.len()).sum::<usize>();
+        self.unstored_bytes += pieces.iter().map(|piece| piece.range.len()).sum::<usize>();
         self.frames.push_back(Submitted {
             hold: hold.clone(),
             is_written: false,
             tail,
             memory_bytes: bytes,
-            owners: pieces.iter().map(|((owner, _), _)| owner.clone()).collect(),
+            owners,
         });
         let bytes = extent.freeze();
         SealedFrame { file: file.clone(), bytes, position, number, hold, pieces }
@@ -297,12 +309,11 @@ impl<D: Disk, O: Clone> Journal<D, O> {
         self.frames.front().map_or(self.next, |frame| frame.hold.sequence).min(self.durable)
     }
 
-    /// Notes that a frame is on the medium. Returns the owners in every frame that is durable now, in order.
-    pub(crate) fn complete(&mut self, number: FrameNumber) -> Vec<O> {
+    /// Notes that a frame is on the medium. Adds the owners in every frame that is durable now to `owners`, in order.
+    pub(crate) fn complete(&mut self, number: FrameNumber, owners: &mut Vec<O>) {
         let first = self.frames.front().expect("a frame in flight is needed").hold.sequence;
         let place = usize::try_from(number.0 - first.0).expect("few frames are needed");
         self.frames[place].is_written = true;
-        let mut owners = Vec::new();
         let durable = usize::try_from(self.durable.0.saturating_sub(first.0)).unwrap_or(0);
         for frame in self.frames.range(durable..) {
             if !frame.is_written {
@@ -314,7 +325,6 @@ impl<D: Disk, O: Clone> Journal<D, O> {
             owners.extend(frame.owners.iter().cloned());
         }
         self.release();
-        owners
     }
 
     /// Gives up the oldest frames that nobody needs any more.
@@ -324,9 +334,17 @@ impl<D: Disk, O: Clone> Journal<D, O> {
                 break;
             }
             self.memory_bytes -= frame.memory_bytes;
-            self.frames.pop_front();
+            let gone = self.frames.pop_front().expect("the front was just seen");
+            self.keep_spare(gone);
         }
         self.release();
+    }
+
+    fn keep_spare(&mut self, mut frame: Submitted<O>) {
+        if self.spare.len() < SPARE_MAX {
+            frame.owners.clear();
+            self.spare.push(frame);
+        }
     }
 
     fn release(&mut self) {

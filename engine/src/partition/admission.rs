@@ -91,8 +91,7 @@ impl<D: Disk> PartitionLog<D> {
             AppendError::DiskFull { .. } => self.context.counters.disk_full.add(1),
             _ => self.context.counters.refused.add(1),
         }
-        // A caller that has dropped the future wants no answer.
-        drop(reply.send(Err(error)));
+        reply.send(Err(error));
     }
 
     fn admit_or_wait(
@@ -240,7 +239,7 @@ impl<D: Disk> PartitionLog<D> {
         let is_accepted = options.durability == Durability::Accepted;
         if is_accepted && !self.is_ahead(&state) {
             counters.acknowledged.add(1);
-            drop(reply.send(Ok(appended)));
+            reply.send(Ok(appended));
         } else {
             let ack = PendingAck { appended, end, reply };
             match is_accepted {
@@ -304,7 +303,7 @@ impl<D: Disk> PartitionLog<D> {
             Durability::Committed => end <= state.watermarks.committed,
         };
         if is_answered {
-            drop(reply.send(Ok(appended)));
+            reply.send(Ok(appended));
             return;
         }
         let place = state.acks.partition_point(|ack| ack.end <= end);
@@ -331,7 +330,7 @@ impl<D: Disk> PartitionLog<D> {
             self.uncount_appends(1);
             let WaitingAppend { batch, options, reply } = append;
             if let Err((error, reply)) = self.admit(&batch, options, reply) {
-                drop(reply.send(Err(error)));
+                reply.send(Err(error));
             }
         }
     }
@@ -345,7 +344,7 @@ impl<D: Disk> PartitionLog<D> {
         };
         self.uncount_appends(waiting.len());
         for append in waiting {
-            drop(append.reply.send(Err(error.clone())));
+            append.reply.send(Err(error.clone()));
         }
     }
 

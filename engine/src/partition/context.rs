@@ -13,10 +13,12 @@ use super::callers::Callers;
 use super::cold_lane::{ColdLane, LaneLimits};
 use super::counters::LogCounters;
 use super::gate_state::GateState;
+use super::journaling::FrameLists;
 use super::lending::may_lend;
 use super::log::PartitionLog;
 use super::read_ahead::ReadAhead;
 use super::settings::ShardLimits;
+use super::writers::Writers;
 use crate::format::{DirectoryMode, Identity};
 use crate::id::{JournalId, SegmentId};
 use crate::io::Environment;
@@ -56,6 +58,8 @@ pub(crate) struct LogContext<D: Disk> {
     pub(crate) readers_waiting: Cell<usize>,
     pub(super) cold_lane: Rc<ColdLane>,
     pub(super) read_ahead: Rc<ReadAhead>,
+    pub(super) writers: Writers<D>,
+    pub(super) frame_lists: FrameLists<D>,
     waker: Arc<AtomicWaker>,
     random: RefCell<fastrand::Rng>,
     dirty: RefCell<VecDeque<Rc<PartitionLog<D>>>>,
@@ -124,6 +128,8 @@ impl<D: Disk> LogContext<D> {
             appends_in_flight: Cell::new(0),
             reads_in_flight: Cell::new(0),
             readers_waiting: Cell::new(0),
+            writers: Writers::default(),
+            frame_lists: FrameLists::default(),
             waker,
             random: RefCell::new(random),
             dirty: RefCell::default(),

@@ -1,6 +1,7 @@
 //! Takes the small groups of a shard's partitions into the journal's next frame, and out of the journal to their
 //! segments. What goes where is decided in `way.rs`.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +13,14 @@ use super::journaled::JournaledGroup;
 use super::log::{LogState, PartitionLog, Phase};
 use super::set_aside::SET_ASIDE;
 use super::way::{Situation, Way, choose};
+use super::writers::Work;
 use crate::format::{BatchHeader, GROUP_HEADER_BYTES, JournalHeader, JournalMark};
-use crate::id::{Epoch, JournalId, Offset};
-use crate::io::disk::{Disk, DiskError, DiskFile, WriteMode};
+use crate::id::{Epoch, JournalId, Offset, Position};
+use crate::io::arena::SharedExtent;
+use crate::io::disk::{Disk, DiskError};
 use crate::journal::{
-    FrameBuilder, FrameHold, FrameNumber, make_journal, remove_journal, set_journal_aside,
+    FrameBuilder, FrameHold, FrameNumber, FramePiece, make_journal, remove_journal,
+    set_journal_aside,
 };
 
 /// The bytes of groups in the journal that one write takes to a segment, and from which a partition's are taken
@@ -93,7 +97,7 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Copies what was gathered into a frame, group by group.
-    fn fill(self: &Rc<Self>, frame: &mut FrameBuilder<(Weak<Self>, Piece)>) -> Taken {
+    fn fill(self: &Rc<Self>, frame: &mut FrameBuilder<Content<D>>) -> Taken {
         let mut state = self.state.borrow_mut();
         if state.phase != Phase::Running || state.stopped.is_some() {
             return Taken::Done;
@@ -114,12 +118,7 @@ impl<D: Disk> PartitionLog<D> {
         Taken::Done
     }
 
-    fn note_journaled(
-        &self,
-        piece: Piece,
-        batches: crate::io::arena::SharedExtent,
-        frame: FrameHold,
-    ) {
+    fn note_journaled(&self, piece: Piece, batches: SharedExtent, frame: FrameHold) {
         let Piece { base_offset, next_offset, epoch } = piece;
         let mut state = self.state.borrow_mut();
         state.tail.push(base_offset, next_offset, batches.clone());
@@ -132,6 +131,31 @@ impl<D: Disk> PartitionLog<D> {
         self.submit();
         let state = self.state.borrow();
         state.stopped.is_some() || !state.journaled.has_unstored()
+    }
+}
+
+/// A frame on its way to the device.
+pub(super) struct FrameWrite<D: Disk> {
+    pub(super) file: D::File,
+    pub(super) bytes: SharedExtent,
+    pub(super) position: Position,
+    pub(super) number: FrameNumber,
+}
+
+/// What goes into a frame: whose it is, and what of it.
+type Content<D> = (Weak<PartitionLog<D>>, Piece);
+
+/// The lists that are needed for a frame, kept from one to the next so that in steady state none is allocated.
+pub(super) struct FrameLists<D: Disk> {
+    pieces: Cell<Vec<FramePiece<Content<D>>>>,
+    /// Those whose turn it was, and who may have something that goes another way.
+    elsewhere: Cell<Vec<Rc<PartitionLog<D>>>>,
+    owners: Cell<Vec<Weak<PartitionLog<D>>>>,
+}
+
+impl<D: Disk> Default for FrameLists<D> {
+    fn default() -> Self {
+        FrameLists { pieces: Cell::default(), elsewhere: Cell::default(), owners: Cell::default() }
     }
 }
 
@@ -198,8 +222,8 @@ impl<D: Disk> LogContext<D> {
             self.pump_later();
             return false;
         };
-        let mut frame = FrameBuilder::new(extent);
-        let mut elsewhere = Vec::new();
+        let mut frame = FrameBuilder::new(extent, self.frame_lists.pieces.take());
+        let mut elsewhere = self.frame_lists.elsewhere.take();
         loop {
             let waiting = self.journal.borrow_mut().take_waiting(|owner| {
                 owner.upgrade().and_then(|log| log.waits_with.get()).unwrap_or(0)
@@ -223,13 +247,14 @@ impl<D: Disk> LogContext<D> {
         if is_filled {
             self.write_frame(frame);
         }
-        for log in elsewhere {
+        for log in elsewhere.drain(..) {
             // Something may have come that goes another way, or a change may wait for the log to be empty.
             let has_more = !log.state.borrow().gather.is_empty();
             if has_more {
                 log.submit();
             }
         }
+        self.frame_lists.elsewhere.set(elsewhere);
         is_filled
     }
 
@@ -247,27 +272,30 @@ impl<D: Disk> LogContext<D> {
         is_expecting
     }
 
-    fn write_frame(self: &Rc<Self>, frame: FrameBuilder<(Weak<PartitionLog<D>>, Piece)>) {
+    fn write_frame(self: &Rc<Self>, frame: FrameBuilder<Content<D>>) {
         let now = self.clock.now().boottime;
         let sealed = self.journal.borrow_mut().seal(frame, now);
         let counters = &self.counters;
         counters.journal_frames.add(1);
         counters.journal_groups.add(sealed.pieces.len() as u64);
         counters.journal_bytes.add(sealed.bytes.len() as u64);
-        for ((owner, piece), range) in sealed.pieces {
+        let mut pieces = sealed.pieces;
+        for FramePiece { owner: (owner, piece), range, .. } in pieces.drain(..) {
             let log = owner.upgrade().expect("the shard keeps its partitions");
             log.note_journaled(piece, sealed.bytes.slice(range), sealed.hold.clone());
         }
-        let context = self.clone();
+        self.frame_lists.pieces.set(pieces);
         let (file, bytes, position) = (sealed.file, sealed.bytes, sealed.position);
-        let number = sealed.number;
-        self.runtime.spawn(Box::pin(async move {
-            let written = file.write(bytes, position, WriteMode::Durable).await;
-            context.complete_frame(number, written);
-        }));
+        let write = FrameWrite { file, bytes, position, number: sealed.number };
+        self.carry_out(Work::Frame { context: self.clone(), write });
     }
 
-    fn complete_frame(self: &Rc<Self>, number: FrameNumber, written: Result<(), DiskError>) {
+    /// Takes the completion of a frame.
+    pub(super) fn complete_frame(
+        self: &Rc<Self>,
+        number: FrameNumber,
+        written: Result<(), DiskError>,
+    ) {
         if let Err(error) = written {
             // What is in the journal concerns every partition of the shard.
             let error = Arc::new(error);
@@ -280,13 +308,15 @@ impl<D: Disk> LogContext<D> {
         }
         let now = self.clock.now().boottime;
         let submitted = self.journal.borrow().oldest_submitted().unwrap_or(now);
-        let owners = self.journal.borrow_mut().complete(number);
+        let mut owners = self.frame_lists.owners.take();
+        self.journal.borrow_mut().complete(number, &mut owners);
         let mut callers = self.frame_callers.get();
         callers.note_answered(owners.len(), now, now.saturating_sub(submitted));
         self.frame_callers.set(callers);
-        for log in owners.iter().filter_map(Weak::upgrade) {
+        for log in owners.drain(..).filter_map(|owner| owner.upgrade()) {
             log.advance_by_journal();
         }
+        self.frame_lists.owners.set(owners);
         self.mark_journal_dirty();
     }
 

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
+use super::answers::Reply;
 use super::append::{AppendError, AppendOptions, Appended};
 use super::authority::{Ownership, Standing};
 use super::callers::Callers;
@@ -50,7 +51,7 @@ pub struct PartitionSpec {
 }
 
 /// Where the answer to an append goes.
-pub(crate) type AppendReply = oneshot::Sender<Result<Appended, AppendError>>;
+pub(crate) type AppendReply = Reply<Result<Appended, AppendError>>;
 
 /// How far a partition is in its life of this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

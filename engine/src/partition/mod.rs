@@ -4,6 +4,7 @@
 //! [`promise`], [`epoch_history`]. They do no I/O and read no clock. The log itself is `log.rs` and the files beside it.
 
 mod admission;
+mod answers;
 mod append;
 pub mod authority;
 mod callers;
@@ -56,7 +57,9 @@ mod syncing;
 mod tail_cache;
 pub mod watermarks;
 pub mod way;
+mod writers;
 
+pub(crate) use answers::{Answer, Answers};
 pub use append::{AppendError, AppendOptions, Appended, Durability, UnknownReason};
 pub use change::ChangeError;
 pub(crate) use checkpoint_store::{CHECKPOINT, OpenLogError};
@@ -67,8 +70,8 @@ pub(crate) use gate_state::GateState;
 pub use gate_state::Renewal;
 pub use grant::{Grant, GrantError, GrantOutcome};
 pub use lease::{LeaseState, LeaseTerm};
-pub(crate) use log::PartitionLog;
 pub use log::PartitionSpec;
+pub(crate) use log::{AppendReply, PartitionLog};
 pub(crate) use opening::{FoundPartition, STREAMS, find_partitions};
 pub use push_order::PushPoint;
 pub(crate) use read::UncheckedAnswer;

@@ -14,25 +14,26 @@ use super::log::{
     GroupEnd, LogState, PartitionLog, PendingAck, Phase, PreparedSegment, WrittenSegment, is_sole,
 };
 use super::way::{DIRECT_BYTES_MIN, Way, choose};
+use super::writers::Work;
 use crate::format::{DurableMark, GROUP_HEADER_BYTES};
 use crate::id::{BLOCK_BYTES, Epoch, Offset, Position};
 use crate::io::arena::{Extent, SharedExtent};
-use crate::io::disk::{Disk, DiskError, DiskFile, WriteMode};
+use crate::io::disk::{Disk, DiskError, WriteMode};
 use crate::segment::SegmentWriter;
 
 /// A framed group on its way to the device.
-struct GroupWrite<D: Disk> {
-    file: D::File,
-    extent: SharedExtent,
-    position: Position,
-    number: GroupNumber,
-    kind: GroupKind,
+pub(super) struct GroupWrite<D: Disk> {
+    pub(super) file: D::File,
+    pub(super) extent: SharedExtent,
+    pub(super) position: Position,
+    pub(super) number: GroupNumber,
+    pub(super) kind: GroupKind,
 }
 
 /// How a group is written, and what the shard counts it as while it is on its way.
 #[derive(Clone, Copy, Debug)]
-struct GroupKind {
-    mode: WriteMode,
+pub(super) struct GroupKind {
+    pub(super) mode: WriteMode,
     is_small: bool,
     was_journaled: bool,
 }
@@ -44,12 +45,7 @@ impl<D: Disk> PartitionLog<D> {
         loop {
             let write = self.next_write(&mut self.state.borrow_mut());
             let Some(write) = write else { break };
-            let log = self.clone();
-            self.context.runtime.spawn(Box::pin(async move {
-                let GroupWrite { file, extent, position, number, kind } = write;
-                let written = file.write(extent, position, kind.mode).await;
-                log.complete(number, kind, written);
-            }));
+            self.context.carry_out(Work::Group { log: self.clone(), write });
         }
         self.acknowledge_accepted();
         self.sync_if_due();
@@ -246,7 +242,7 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Takes the completion of a group.
-    fn complete(
+    pub(super) fn complete(
         self: &Rc<Self>,
         number: GroupNumber,
         kind: GroupKind,
@@ -405,7 +401,7 @@ impl<D: Disk> PartitionLog<D> {
                 Err(unknown(&ack, reason(shut, promised)))
             }
         };
-        drop(ack.reply.send(answer));
+        ack.reply.send(answer);
     }
 
     /// Stops the log at what is durable: the first device error ends its appends (I9).
@@ -439,7 +435,7 @@ impl<D: Disk> PartitionLog<D> {
         self.uncount_appends(acks.len());
         for ack in acks {
             let answer = Err(unknown(&ack, UnknownReason::Device(error.clone())));
-            drop(ack.reply.send(answer));
+            ack.reply.send(answer);
         }
         self.refuse_waiting(&AppendError::Stopped { error });
         self.progress.notify_waiters();

@@ -8,7 +8,8 @@ use super::group_commit::{
     UNDURABLE_SYNCS_MAX, UNSYNCED_ARENA_SHARE, UNSYNCED_BYTES_MAX, Unsynced, is_sync_due,
 };
 use super::log::{LogState, PartitionLog};
-use crate::io::disk::{Disk, DiskError, DiskFile};
+use super::writers::Work;
+use crate::io::disk::{Disk, DiskError};
 
 impl<D: Disk> PartitionLog<D> {
     /// Begins a sync of the oldest segment that has such groups, if one is due and none is on its way.
@@ -37,11 +38,7 @@ impl<D: Disk> PartitionLog<D> {
             written.and_then(|written| written.file.clone()).expect("it was written in this run")
         };
         self.context.counters.group_syncs.add(1);
-        let log = self.clone();
-        self.context.runtime.spawn(Box::pin(async move {
-            let synced = file.sync().await;
-            log.complete_sync(synced);
-        }));
+        self.context.carry_out(Work::Sync { log: self.clone(), file });
     }
 
     /// Tells whether so much is not synced yet that more must not be written. Completions bring the next decision.
@@ -54,7 +51,7 @@ impl<D: Disk> PartitionLog<D> {
         UNSYNCED_BYTES_MAX.min(arena.capacity_bytes() / UNSYNCED_ARENA_SHARE)
     }
 
-    fn complete_sync(self: &Rc<Self>, synced: Result<(), DiskError>) {
+    pub(super) fn complete_sync(self: &Rc<Self>, synced: Result<(), DiskError>) {
         match synced {
             Ok(()) => {
                 self.state.borrow_mut().in_flight.complete_sync();

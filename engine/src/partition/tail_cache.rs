@@ -3,6 +3,7 @@
 //! Holds one contiguous run of groups that ends at the log end. A group leaves only when it is durable, so
 //! every offset is in here or on disk at every instant (SCENARIOS L11).
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -18,9 +19,15 @@ struct CachedGroup {
     base_offset: Offset,
     next_offset: Offset,
     /// Whole batches, back to back.
-    bytes: Bytes,
-    /// The memory of `bytes`, to note that readers have it.
-    extent: SharedExtent,
+    batches: SharedExtent,
+    /// The same, once somebody has read them: that costs an allocation, an append none.
+    bytes: OnceCell<Bytes>,
+}
+
+impl CachedGroup {
+    fn new(base_offset: Offset, next_offset: Offset, batches: SharedExtent) -> CachedGroup {
+        CachedGroup { base_offset, next_offset, batches, bytes: OnceCell::new() }
+    }
 }
 
 /// The run of groups in memory.
@@ -46,8 +53,7 @@ impl TailCache {
         if let Some(last) = self.groups.back() {
             assert!(last.next_offset == base_offset, "groups in memory follow each other");
         }
-        let bytes = batches.clone().into_bytes();
-        self.groups.push_back(CachedGroup { base_offset, next_offset, bytes, extent: batches });
+        self.groups.push_back(CachedGroup::new(base_offset, next_offset, batches));
     }
 
     /// Puts one group in the place of those that hold the same batches from `base_offset` to `next_offset`.
@@ -64,9 +70,8 @@ impl TailCache {
         let first = self.groups.partition_point(|group| group.next_offset <= base_offset);
         let end = self.groups.partition_point(|group| group.next_offset <= next_offset);
         assert!(first < end, "groups to replace are in memory");
-        let bytes = batches.clone().into_bytes();
         self.groups.drain(first + 1..end);
-        self.groups[first] = CachedGroup { base_offset, next_offset, bytes, extent: batches };
+        self.groups[first] = CachedGroup::new(base_offset, next_offset, batches);
     }
 
     /// Takes away what lies at or above `end`, where a group starts or the last one ends.
@@ -105,13 +110,14 @@ impl TailCache {
             if group.base_offset >= end {
                 break;
             }
-            let sharing = match group.extent.is_lent() {
+            let sharing = match group.batches.is_lent() {
                 true => Sharing::Lend,
-                false => sharing(group.extent.held_bytes()),
+                false => sharing(group.batches.held_bytes()),
             };
+            let bytes = group.bytes.get_or_init(|| group.batches.clone().into_bytes());
             let mut at = 0;
-            while at < group.bytes.len() {
-                let rest = group.bytes.slice(at..);
+            while at < bytes.len() {
+                let rest = bytes.slice(at..);
                 let batch = StoredBatch::decode_trusted(&rest).expect("we wrote this group");
                 at += batch.bytes().len();
                 if batch.is_marker() || batch.next_offset() <= from {
@@ -128,7 +134,7 @@ impl TailCache {
                     Sharing::Copy => batch.copied(),
                 });
                 if sharing == Sharing::Lend {
-                    group.extent.mark_lent();
+                    group.batches.mark_lent();
                 }
             }
         }

@@ -10,8 +10,8 @@ use crate::id::{Epoch, JournalId, Offset, PartitionId};
 use crate::io::clock::WallTime;
 use crate::io::runtime::LocalFuture;
 use crate::partition::{
-    AppendError, AppendOptions, Appended, ChangeError, Grant, GrantError, GrantOutcome, MapSource,
-    PartitionSpec, Read, ReadError, UncheckedAnswer,
+    AppendError, AppendOptions, AppendReply, ChangeError, Grant, GrantError, GrantOutcome,
+    MapSource, PartitionSpec, Read, ReadError, UncheckedAnswer,
 };
 use crate::segment::PayloadCheck;
 
@@ -49,7 +49,7 @@ pub(crate) enum Request {
         slot: Slot,
         batch: RecordBatch,
         options: AppendOptions,
-        reply: Reply<Appended, AppendError>,
+        reply: AppendReply,
     },
     Read {
         slot: Slot,
@@ -103,7 +103,7 @@ impl Request {
     pub(crate) fn refuse_closed(self) {
         // A receiver that is gone wanted no answer.
         match self {
-            Request::Append { reply, .. } => drop(reply.send(Err(AppendError::Closed))),
+            Request::Append { reply, .. } => reply.send(Err(AppendError::Closed)),
             Request::Read { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::Map { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::OffsetAt { reply, .. } => drop(reply.send(Err(ReadError::Closed))),

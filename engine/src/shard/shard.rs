@@ -323,7 +323,7 @@ impl<D: Disk> LocalShard for Shard<D> {
         match request {
             Request::Append { slot, batch, options, reply } => match self.log(slot) {
                 Some(log) => log.append(batch, options, reply),
-                None => drop(reply.send(Err(AppendError::Closed))),
+                None => reply.send(Err(AppendError::Closed)),
             },
             Request::Read { slot, read, payloads, reply } => match self.log(slot) {
                 Some(log) => log.read(read, payloads, reply),

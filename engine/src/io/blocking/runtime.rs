@@ -11,7 +11,7 @@ use super::transport::TokioTransport;
 use crate::io::arena::Arena;
 use crate::io::environment::{Environment, ShardMain, StartError, ThreadOptions};
 use crate::io::in_flight::InFlight;
-use crate::io::runtime::{LocalFuture, Runtime};
+use crate::io::runtime::{LocalFuture, Runtime, Turn};
 use crate::io::tasks::Tasks;
 
 /// The disk operations of a shard that run at the same time; others wait for their turn.
@@ -32,8 +32,8 @@ impl Runtime for BlockingRuntime {
         Box::pin(tokio::time::sleep(duration))
     }
 
-    fn turn(&self) -> LocalFuture<()> {
-        Box::pin(tokio::task::yield_now())
+    fn turn(&self) -> Turn {
+        Turn::new(Box::pin(tokio::task::yield_now()))
     }
 }
 

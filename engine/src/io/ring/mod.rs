@@ -12,5 +12,6 @@ mod transport;
 #[cfg(test)]
 pub(super) use disk::Caching;
 pub use disk::{RingDisk, RingFile};
+pub(super) use operation::RingTurn;
 pub use runtime::RingRuntime;
 pub use transport::{RingConnection, RingListener, RingTransport};

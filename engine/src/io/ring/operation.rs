@@ -2,8 +2,11 @@
 //!
 //! Never a borrowed buffer: the operation owns what it lends, also after its future was dropped.
 
+use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use io_uring::{cqueue, opcode, squeue};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
@@ -62,9 +65,22 @@ pub(super) unsafe fn submit<B: Unpin + 'static>(
 }
 
 /// An operation that does nothing but go through the ring.
-pub(super) fn no_op(in_flight: &InFlight) -> Operation<()> {
-    // SAFETY: a no-op refers to no memory and no file.
-    unsafe { submit(in_flight, (), opcode::Nop::new().build()) }
+pub(in crate::io) struct RingTurn(Operation<()>);
+
+impl RingTurn {
+    pub(super) fn begin(in_flight: &InFlight) -> RingTurn {
+        // SAFETY: a no-op refers to no memory and no file.
+        RingTurn(unsafe { submit(in_flight, (), opcode::Nop::new().build()) })
+    }
+}
+
+impl Future for RingTurn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // It has no answer but that it has been.
+        Pin::new(&mut self.0).poll(context).map(drop)
+    }
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::disk::{Caching, RingDisk};
-use super::operation::no_op;
+use super::operation::RingTurn;
 use super::transport::RingTransport;
 use crate::io::arena::Arena;
 use crate::io::environment::{Environment, ShardMain, StartError, ThreadOptions};
 use crate::io::in_flight::InFlight;
-use crate::io::runtime::{LocalFuture, Runtime};
+use crate::io::runtime::{LocalFuture, Runtime, Turn};
 use crate::io::tasks::Tasks;
 
 /// Submissions go to the kernel when the thread parks or when this many wait; with a long queue they
@@ -40,11 +40,8 @@ impl Runtime for RingRuntime {
         Box::pin(tokio::time::sleep(duration))
     }
 
-    fn turn(&self) -> LocalFuture<()> {
-        let turn = no_op(&self.in_flight);
-        Box::pin(async move {
-            let (_answer, ()) = turn.await;
-        })
+    fn turn(&self) -> Turn {
+        Turn::of_ring(RingTurn::begin(&self.in_flight))
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::io::runtime::{LocalFuture, Runtime};
+use crate::io::runtime::{LocalFuture, Runtime, Turn};
 
 /// How many polls may happen at one instant before the run counts as spinning.
 const POLLS_PER_INSTANT_MAX: u64 = 2_000_000;
@@ -196,8 +196,8 @@ impl Runtime for SimulatedRuntime {
         self.scheduler.clone().sleep(duration)
     }
 
-    fn turn(&self) -> LocalFuture<()> {
-        self.scheduler.clone().turn()
+    fn turn(&self) -> Turn {
+        Turn::new(self.scheduler.clone().turn())
     }
 }
 
@@ -255,8 +255,8 @@ impl Runtime for TaskGroup {
         self.scheduler.clone().sleep(duration)
     }
 
-    fn turn(&self) -> LocalFuture<()> {
-        self.scheduler.clone().turn()
+    fn turn(&self) -> Turn {
+        Turn::new(self.scheduler.clone().turn())
     }
 }
 
