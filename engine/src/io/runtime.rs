@@ -22,8 +22,17 @@ pub trait Runtime: std::fmt::Debug + 'static {
 
     /// Lets everything else that is ready run once, and lets the ring submit, before it resolves.
     ///
-    /// On tokio-uring this is a no-op through the ring: a plain yield would keep it from submitting.
+    /// On tokio-uring this is a no-op through the ring: a plain yield would keep it from submitting. On a real machine
+    /// other threads that wait for this core run first.
     fn turn(&self) -> Turn;
+}
+
+/// Lets other threads that wait for this core run.
+///
+/// A shard gives turns away while it waits for callers, and does not sleep: a caller that the system has put on the
+/// shard's core would only run once the shard's time is up. Source: docs/BENCHMARKS.md, "Callers on the shard's core".
+pub(super) fn give_core_away() {
+    rustix::thread::sched_yield();
 }
 
 /// A turn given away. Those of a shard that is waiting for callers follow each other closely, so on a ring none is

@@ -11,7 +11,7 @@ use super::transport::TokioTransport;
 use crate::io::arena::Arena;
 use crate::io::environment::{Environment, ShardMain, StartError, ThreadOptions};
 use crate::io::in_flight::InFlight;
-use crate::io::runtime::{LocalFuture, Runtime, Turn};
+use crate::io::runtime::{LocalFuture, Runtime, Turn, give_core_away};
 use crate::io::tasks::Tasks;
 
 /// The disk operations of a shard that run at the same time; others wait for their turn.
@@ -33,6 +33,7 @@ impl Runtime for BlockingRuntime {
     }
 
     fn turn(&self) -> Turn {
+        give_core_away();
         Turn::new(Box::pin(tokio::task::yield_now()))
     }
 }

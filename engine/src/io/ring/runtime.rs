@@ -17,7 +17,7 @@ use super::transport::RingTransport;
 use crate::io::arena::Arena;
 use crate::io::environment::{Environment, ShardMain, StartError, ThreadOptions};
 use crate::io::in_flight::InFlight;
-use crate::io::runtime::{LocalFuture, Runtime, Turn};
+use crate::io::runtime::{LocalFuture, Runtime, Turn, give_core_away};
 use crate::io::tasks::Tasks;
 
 /// Submissions go to the kernel when the thread parks or when this many wait; with a long queue they
@@ -41,6 +41,7 @@ impl Runtime for RingRuntime {
     }
 
     fn turn(&self) -> Turn {
+        give_core_away();
         Turn::of_ring(RingTurn::begin(&self.in_flight))
     }
 }
