@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use dhat::{HeapStats, Profiler};
 use palisade_engine::engine::{Append, Engine, IoChoice, Partition, ShardIndex};
 use palisade_engine::format::RecordBatch;
@@ -40,6 +41,8 @@ struct Case {
     record_bytes: usize,
     durability: Durability,
     arena_bytes: usize,
+    /// Whether each batch is filled into memory of the shard's.
+    reserves: bool,
 }
 
 const LONE: Case = Case {
@@ -49,12 +52,15 @@ const LONE: Case = Case {
     record_bytes: 100,
     durability: Durability::Committed,
     arena_bytes: 64 << 20,
+    reserves: false,
 };
 
 /// Appends as the case says, and counts the allocations of each window.
 async fn count(case: Case, partitions: Vec<Partition>) -> Vec<u64> {
-    let records = [vec![7; case.record_bytes].into()];
+    let records: [Bytes; 1] = [vec![7; case.record_bytes].into()];
     let batch: RecordBatch = batch(&records);
+    let length = u32::try_from(case.record_bytes).expect("records are short");
+    let payload = [&length.to_le_bytes()[..], &records[0]].concat();
     let options = AppendOptions { durability: case.durability, ..AppendOptions::default() };
     let mut on_their_way: VecDeque<Append> = VecDeque::with_capacity(case.depth);
     let mut windows = Vec::with_capacity(WINDOWS);
@@ -65,7 +71,15 @@ async fn count(case: Case, partitions: Vec<Partition>) -> Vec<u64> {
             oldest.await.expect("it is appended");
         }
         let partition = &partitions[number % partitions.len()];
-        on_their_way.push_back(partition.append(batch.clone(), options));
+        on_their_way.push_back(match case.reserves {
+            false => partition.append(batch.clone(), options),
+            true => {
+                let mut reservation = partition.reserve(payload.len()).await.expect("memory");
+                reservation.as_mut_slice().copy_from_slice(&payload);
+                let payload_crc = reservation.payload_crc();
+                reservation.commit(1, payload_crc, options).expect("it is well-formed")
+            }
+        });
         if number >= WARM_UP && (number - WARM_UP) % APPENDS == APPENDS - 1 {
             let now = HeapStats::get().total_blocks;
             windows.push(now - before);
@@ -167,4 +181,14 @@ fn appends_that_nobody_waits_for_allocate_nothing() {
 fn appends_through_the_journal_allocate_nothing() {
     // Little memory, so that frames have gone to segments, and their memory is used again, before counting starts.
     assert_none(Case { depth: 16, partitions: 8, arena_bytes: 4 << 20, ..LONE });
+}
+
+#[test]
+fn small_reservations_allocate_nothing() {
+    assert_none(Case { depth: 16, reserves: true, ..LONE });
+}
+
+#[test]
+fn large_reservations_allocate_nothing() {
+    assert_none(Case { on_shard: true, depth: 4, record_bytes: 40_000, reserves: true, ..LONE });
 }

@@ -20,6 +20,7 @@ mod producers;
 mod promises;
 mod recovery;
 mod recycling;
+mod reservations;
 mod retention;
 mod rolls;
 mod stopping;

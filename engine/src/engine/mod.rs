@@ -28,6 +28,7 @@ mod open;
 mod open_error;
 mod partition;
 mod reader;
+mod reservation;
 mod serving;
 mod shards;
 mod shutdown;
@@ -51,6 +52,7 @@ pub use open::OpenReport;
 pub use open_error::OpenError;
 pub use partition::Partition;
 pub use reader::Reader;
+pub use reservation::Reservation;
 pub use shards::ShardIndex;
 pub use shutdown::CloseReport;
 

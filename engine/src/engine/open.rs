@@ -171,6 +171,7 @@ impl Plan {
                 key: ShardKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed)),
                 mailbox: Arc::new(Mailbox::new(config.limits.mailbox_slots)),
                 appends: Answers::new(),
+                reservations: Answers::new(),
             })
             .collect();
         let counters = shards.iter().map(|_| Arc::default()).collect();

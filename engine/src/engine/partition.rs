@@ -9,13 +9,14 @@ use super::EngineShared;
 use super::append_future::Append;
 use super::mapped::{MappedSegment, map_failed};
 use super::reader::Reader;
+use super::reservation::Reservation;
 use super::shards::{ShardHandle, ShardIndex};
 use crate::format::RecordBatch;
 use crate::id::{Epoch, Offset, PartitionId, PartitionName};
 use crate::io::clock::WallTime;
 use crate::io::disk::DiskError;
 use crate::partition::{
-    AppendError, AppendOptions, ChangeError, MapSource, Read, ReadAnswer, ReadError,
+    AppendBatch, AppendError, AppendOptions, ChangeError, MapSource, Read, ReadAnswer, ReadError,
     UncheckedAnswer, Verification, Wait, Watermarks,
 };
 use crate::segment::PayloadCheck;
@@ -81,6 +82,32 @@ impl Partition {
     /// Through the future. [`AppendError::Busy`]: try again; [`AppendError::Unknown`]: read to find out;
     /// every other variant: the batch is not in the log.
     pub fn append(&self, batch: RecordBatch, options: AppendOptions) -> Append {
+        self.append_batch(AppendBatch::Callers(batch), options)
+    }
+
+    /// Lends `payload_bytes` of the shard's memory for one batch, to be filled by the caller, from a socket for example,
+    /// and then committed. A batch of 32 KiB or more is not copied again: the device reads it from there, and readers
+    /// at the tail are handed the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError::Busy`]: reservations hold their share of the memory
+    /// ([`reserved_percent_max`](crate::partition::ShardLimits::reserved_percent_max)), or there is none; try again.
+    /// [`AppendError::BatchTooLarge`], [`AppendError::Stopped`] and [`AppendError::Closed`] as of an append.
+    pub async fn reserve(&self, payload_bytes: usize) -> Result<Reservation, AppendError> {
+        let (reply, answer) = self.shard.reservations.pair();
+        let slot = self.record.slot;
+        match self.shard.send(Request::Reserve { slot, payload_bytes, reply }) {
+            Sent::Taken => {
+                let reserved = answer.await.unwrap_or(Err(AppendError::Closed))?;
+                Ok(Reservation::new(self.clone(), reserved))
+            }
+            Sent::Full => Err(AppendError::Busy { retry_after: MAILBOX_RETRY_AFTER }),
+        }
+    }
+
+    /// Submits a batch, wherever it lies.
+    pub(super) fn append_batch(&self, batch: AppendBatch, options: AppendOptions) -> Append {
         if batch.is_empty() {
             return Append::refused(AppendError::EmptyBatch);
         }

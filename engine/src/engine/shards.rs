@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::partition::{Answers, AppendError, Appended};
+use crate::partition::{Answers, AppendError, Appended, Reserved};
 use crate::shard::{Mailbox, Request, Sent, ShardKey, find_local};
 
 /// The number of a shard, from 0.
@@ -24,6 +24,8 @@ pub(crate) struct ShardHandle {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Places for the answers to appends.
     pub(crate) appends: Answers<Result<Appended, AppendError>>,
+    /// Places for reservations.
+    pub(crate) reservations: Answers<Result<Reserved, AppendError>>,
 }
 
 impl ShardHandle {

@@ -39,5 +39,6 @@ pub use journal::{
     FrameHeader, FrameSequence, JournalHeader, JournalMark,
 };
 pub use record_batch::{BatchError, RECORDS_PER_BATCH_MAX, RecordBatch, RecordBatchBuilder};
+pub(crate) use record_batch::{check_payload, write_batch};
 pub use segment_header::{FIRST_GROUP_POSITION, SegmentHeader};
 pub use stored_batch::{Records, StoredBatch};

@@ -49,20 +49,7 @@ impl RecordBatch {
         records: u32,
         payload_crc: u32,
     ) -> Result<RecordBatch, BatchError> {
-        let bytes = BATCH_HEADER_BYTES.saturating_add(payload.len());
-        if bytes > BATCH_BYTES_MAX {
-            return Err(BatchError::BatchTooLarge { bytes, bytes_max: BATCH_BYTES_MAX });
-        }
-        if records > RECORDS_PER_BATCH_MAX {
-            return Err(BatchError::TooManyRecords { records_max: RECORDS_PER_BATCH_MAX });
-        }
-        if count_records(&payload) != Some(records) {
-            return Err(BatchError::Malformed { payload_bytes: payload.len(), records });
-        }
-        let found = crc32fast::hash(&payload);
-        if found != payload_crc {
-            return Err(BatchError::Checksum { expected: payload_crc, found });
-        }
+        check_payload(&payload, records, payload_crc)?;
         Ok(RecordBatch { payload, records, payload_crc })
     }
 
@@ -91,12 +78,46 @@ impl RecordBatch {
     ///
     /// If `target` is too short or the batch is empty: both are checked at admission.
     pub fn write_into(&self, target: &mut [u8], stamp: &BatchStamp) -> usize {
-        assert!(self.records > 0, "an empty batch reached the log");
-        let batch = &mut target[..self.bytes()];
-        batch[BATCH_HEADER_BYTES..].copy_from_slice(&self.payload);
-        BatchHeader::write(batch, BatchKind::Records, self.records, self.payload_crc, stamp);
-        batch.len()
+        write_batch(target, &self.payload, self.records, self.payload_crc, stamp)
     }
+}
+
+/// Checks a payload that was encoded elsewhere.
+pub(crate) fn check_payload(
+    payload: &[u8],
+    records: u32,
+    payload_crc: u32,
+) -> Result<(), BatchError> {
+    let bytes = BATCH_HEADER_BYTES.saturating_add(payload.len());
+    if bytes > BATCH_BYTES_MAX {
+        return Err(BatchError::BatchTooLarge { bytes, bytes_max: BATCH_BYTES_MAX });
+    }
+    if records > RECORDS_PER_BATCH_MAX {
+        return Err(BatchError::TooManyRecords { records_max: RECORDS_PER_BATCH_MAX });
+    }
+    if count_records(payload) != Some(records) {
+        return Err(BatchError::Malformed { payload_bytes: payload.len(), records });
+    }
+    let found = crc32fast::hash(payload);
+    if found != payload_crc {
+        return Err(BatchError::Checksum { expected: payload_crc, found });
+    }
+    Ok(())
+}
+
+/// Copies a payload behind its header, to the head of `target`. Returns how many bytes that took.
+pub(crate) fn write_batch(
+    target: &mut [u8],
+    payload: &[u8],
+    records: u32,
+    payload_crc: u32,
+    stamp: &BatchStamp,
+) -> usize {
+    assert!(records > 0, "an empty batch reached the log");
+    let batch = &mut target[..BATCH_HEADER_BYTES + payload.len()];
+    batch[BATCH_HEADER_BYTES..].copy_from_slice(payload);
+    BatchHeader::write(batch, BatchKind::Records, records, payload_crc, stamp);
+    batch.len()
 }
 
 /// Collects records for a [`RecordBatch`].

@@ -10,11 +10,12 @@ use super::authority::Shut;
 use super::gather::Gather;
 use super::log::{AppendReply, LogState, PartitionLog, PendingAck, Phase, WaitingAppend};
 use super::producers::Verdict;
+use super::reserving::AppendBatch;
 use crate::format::{
     BATCH_BYTES_MAX, BatchStamp, FIRST_GROUP_POSITION, GROUP_HEADER_BYTES, ProducerEntry,
-    RecordBatch,
 };
 use crate::id::Epoch;
+use crate::io::arena::Extent;
 use crate::io::disk::Disk;
 
 /// How long a caller that met a limit should wait: a few durable writes.
@@ -34,6 +35,16 @@ enum Admission {
     Now,
     /// Once the log has started, a change is done, or there is a segment for it.
     Waits,
+}
+
+/// Where a batch is gathered.
+enum Room {
+    /// In the group that gathers.
+    Gathering,
+    /// In a new group.
+    Lent(Extent),
+    /// Where it lies: that becomes a group.
+    Own,
 }
 
 /// Where a batch belongs.
@@ -77,7 +88,7 @@ impl<D: Disk> PartitionLog<D> {
     /// Takes an append. Its answer comes now or when it is as durable as asked.
     pub(crate) fn append(
         self: &Rc<Self>,
-        batch: RecordBatch,
+        batch: AppendBatch,
         options: AppendOptions,
         reply: AppendReply,
     ) {
@@ -96,13 +107,13 @@ impl<D: Disk> PartitionLog<D> {
 
     fn admit_or_wait(
         self: &Rc<Self>,
-        batch: RecordBatch,
+        batch: AppendBatch,
         options: AppendOptions,
         reply: AppendReply,
     ) -> Result<(), (AppendError, AppendReply)> {
         match self.judge(&batch) {
             Err(error) => Err((error, reply)),
-            Ok(Admission::Now) => self.admit(&batch, options, reply),
+            Ok(Admission::Now) => self.admit(batch, options, reply),
             Ok(Admission::Waits) => {
                 let mut state = self.state.borrow_mut();
                 state.waiting_bytes += batch.bytes();
@@ -120,7 +131,7 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Checks everything that can refuse a batch before it gets an offset.
-    fn judge(&self, batch: &RecordBatch) -> Result<Admission, AppendError> {
+    fn judge(&self, batch: &AppendBatch) -> Result<Admission, AppendError> {
         let state = self.state.borrow();
         let limits = &self.context.limits;
         if let Some(error) = &state.stopped {
@@ -165,7 +176,7 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// The longest batch this partition can take: it must fit into memory beside what serves readers.
-    fn batch_bytes_max(&self) -> usize {
+    pub(super) fn batch_bytes_max(&self) -> usize {
         let arena = self.context.disk.arena().capacity_bytes() / 4;
         BATCH_BYTES_MAX.min(arena.saturating_sub(GROUP_HEADER_BYTES))
     }
@@ -180,28 +191,36 @@ impl<D: Disk> PartitionLog<D> {
         })
     }
 
-    /// Gives the batch its offset and copies it into the group that gathers.
+    /// Finds where a batch is gathered; `None` if there is no memory now.
+    fn find_room(&self, batch: &AppendBatch) -> Option<Room> {
+        if batch.is_in_place() {
+            return Some(Room::Own);
+        }
+        let Some(bytes) = self.state.borrow().gather.room_needed(batch.bytes()) else {
+            return Some(Room::Gathering);
+        };
+        // Where memory lies in pieces, a small one will do.
+        let lent = self.context.allocate(bytes);
+        let lent = lent.or_else(|| self.context.allocate(Gather::room_least(batch.bytes())));
+        match (lent, batch) {
+            (Some(extent), _) => Some(Room::Lent(extent)),
+            (None, AppendBatch::Reserved(_)) => Some(Room::Own),
+            (None, AppendBatch::Callers(_)) => None,
+        }
+    }
+
+    /// Gives the batch its offset and copies it into the group that gathers, or makes it one where it lies.
     pub(super) fn admit(
         self: &Rc<Self>,
-        batch: &RecordBatch,
+        batch: AppendBatch,
         options: AppendOptions,
         reply: AppendReply,
     ) -> Result<(), (AppendError, AppendReply)> {
-        let needed = self.state.borrow().gather.room_needed(batch.bytes());
-        let lend = |bytes| {
-            // Where memory lies in pieces, a small one will do.
-            let lent = self.context.allocate(bytes);
-            lent.or_else(|| self.context.allocate(Gather::room_least(batch.bytes())))
-        };
-        let room = match needed.map(lend) {
-            Some(None) => {
-                return Err((AppendError::Busy { retry_after: LIMIT_RETRY_AFTER }, reply));
-            }
-            Some(room) => room,
-            None => None,
+        let Some(room) = self.find_room(&batch) else {
+            return Err((AppendError::Busy { retry_after: LIMIT_RETRY_AFTER }, reply));
         };
         let mut state = self.state.borrow_mut();
-        let epoch = match self.find_place(&state, batch, options) {
+        let epoch = match self.find_place(&state, &batch, options) {
             Ok(Place::AtTheEnd { epoch }) => epoch,
             Ok(Place::Taken(first)) => {
                 self.answer_repeated(&mut state, &first, options.durability, reply);
@@ -210,9 +229,6 @@ impl<D: Disk> PartitionLog<D> {
             Err(error) => return Err((error, reply)),
         };
         let log_end = state.watermarks.log_end;
-        if let Some(room) = room {
-            state.gather.open(room);
-        }
         let append_time = state.last_time.max(self.context.clock.wall());
         state.last_time = append_time;
         let stamp = BatchStamp {
@@ -223,8 +239,15 @@ impl<D: Disk> PartitionLog<D> {
             producer: options.producer,
         };
         state.epochs.begin(epoch, log_end);
-        state.gather.push(batch, &stamp);
-        let records = batch.records();
+        let (records, bytes) = (batch.records(), batch.bytes());
+        match (room, batch) {
+            (Room::Own, AppendBatch::Reserved(batch)) => state.gather.take_in(batch, &stamp),
+            (Room::Lent(extent), batch) => {
+                state.gather.open(extent);
+                state.gather.push(&batch, &stamp);
+            }
+            (_, batch) => state.gather.push(&batch, &stamp),
+        }
         let producer = options.producer;
         let entry = ProducerEntry { producer, base_offset: log_end, records, append_time, epoch };
         state.producers.note(entry);
@@ -235,7 +258,7 @@ impl<D: Disk> PartitionLog<D> {
         let counters = &self.context.counters;
         counters.appends.add(1);
         counters.records.add(u64::from(records));
-        counters.append_bytes.add(batch.bytes() as u64);
+        counters.append_bytes.add(bytes as u64);
         let is_accepted = options.durability == Durability::Accepted;
         if is_accepted && !self.is_ahead(&state) {
             counters.acknowledged.add(1);
@@ -264,7 +287,7 @@ impl<D: Disk> PartitionLog<D> {
     fn find_place(
         &self,
         state: &LogState<D>,
-        batch: &RecordBatch,
+        batch: &AppendBatch,
         options: AppendOptions,
     ) -> Result<Place, AppendError> {
         let epoch = self.check_gate(state)?;
@@ -329,7 +352,7 @@ impl<D: Disk> PartitionLog<D> {
             };
             self.uncount_appends(1);
             let WaitingAppend { batch, options, reply } = append;
-            if let Err((error, reply)) = self.admit(&batch, options, reply) {
+            if let Err((error, reply)) = self.admit(batch, options, reply) {
                 reply.send(Err(error));
             }
         }

@@ -17,6 +17,7 @@ use super::journaling::FrameLists;
 use super::lending::may_lend;
 use super::log::PartitionLog;
 use super::read_ahead::ReadAhead;
+use super::reserving::ReservedBytes;
 use super::settings::ShardLimits;
 use super::writers::Writers;
 use crate::format::{DirectoryMode, Identity};
@@ -58,6 +59,7 @@ pub(crate) struct LogContext<D: Disk> {
     pub(crate) readers_waiting: Cell<usize>,
     pub(super) cold_lane: Rc<ColdLane>,
     pub(super) read_ahead: Rc<ReadAhead>,
+    pub(super) reserved: ReservedBytes,
     pub(super) writers: Writers<D>,
     pub(super) frame_lists: FrameLists<D>,
     waker: Arc<AtomicWaker>,
@@ -128,6 +130,7 @@ impl<D: Disk> LogContext<D> {
             appends_in_flight: Cell::new(0),
             reads_in_flight: Cell::new(0),
             readers_waiting: Cell::new(0),
+            reserved: ReservedBytes::default(),
             writers: Writers::default(),
             frame_lists: FrameLists::default(),
             waker,

@@ -4,9 +4,8 @@
 
 use std::collections::VecDeque;
 
-use crate::format::{
-    BATCH_HEADER_BYTES, BatchHeader, BatchKind, BatchStamp, GROUP_HEADER_BYTES, RecordBatch,
-};
+use super::reserving::{AppendBatch, ReservedBatch};
+use crate::format::{BATCH_HEADER_BYTES, BatchHeader, BatchKind, BatchStamp, GROUP_HEADER_BYTES};
 use crate::id::{BLOCK_BYTES, Offset};
 use crate::io::arena::Extent;
 
@@ -86,7 +85,7 @@ impl Gather {
     }
 
     /// Copies a batch to the end. There must be room; see [`room_needed`](Self::room_needed).
-    pub(super) fn push(&mut self, batch: &RecordBatch, stamp: &BatchStamp) {
+    pub(super) fn push(&mut self, batch: &AppendBatch, stamp: &BatchStamp) {
         let group = self.groups.back_mut().expect("room was made");
         let target = &mut group.extent.as_mut_slice()[group.filled_bytes..];
         let bytes = batch.write_into(target, stamp);
@@ -94,6 +93,19 @@ impl Gather {
         group.next_offset =
             stamp.base_offset.checked_add(u64::from(batch.records())).expect("admitted");
         self.bytes += bytes;
+    }
+
+    /// Takes a batch in where it lies: as a new group, in which more may find room.
+    pub(super) fn take_in(&mut self, batch: ReservedBatch, stamp: &BatchStamp) {
+        let records = u64::from(batch.records());
+        let (extent, filled_bytes) = batch.into_group(stamp);
+        self.bytes += filled_bytes;
+        self.groups.push_back(GatheredGroup {
+            extent,
+            filled_bytes,
+            next_offset: stamp.base_offset.checked_add(records).expect("admitted"),
+            has_marker: false,
+        });
     }
 
     /// Writes a marker to the end. There must be room for it.

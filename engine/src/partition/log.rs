@@ -26,13 +26,14 @@ use super::producers::Producers;
 use super::push_order::PushOrder;
 use super::read_segments::ReadSegments;
 use super::recycling::RecycledFiles;
+use super::reserving::AppendBatch;
 use super::settings::PartitionSettings;
 use super::status::SharedStatus;
 use super::tail_cache::TailCache;
 use super::watermarks::Watermarks;
 use crate::format::{
     ActiveSegment, Checkpoint, ClosedSegment, Descriptor, NextSegment, QuarantinedRange,
-    RecordBatch, SegmentPoint,
+    SegmentPoint,
 };
 use crate::id::{Epoch, Offset, PartitionId, PartitionName, SegmentId};
 use crate::io::clock::WallTime;
@@ -69,7 +70,7 @@ pub(super) enum Phase {
 /// An append that waits for the start.
 #[derive(Debug)]
 pub(super) struct WaitingAppend {
-    pub(super) batch: RecordBatch,
+    pub(super) batch: AppendBatch,
     pub(super) options: AppendOptions,
     pub(super) reply: AppendReply,
 }

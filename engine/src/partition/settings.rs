@@ -95,6 +95,8 @@ pub struct ShardLimits {
     pub read_ahead_bytes_max: usize,
     /// The share of the arena that readers may hold, in percent. Beyond it they are given copies.
     pub lent_percent_max: usize,
+    /// The share of the arena that reservations may hold, in percent. Beyond it none is given.
+    pub reserved_percent_max: usize,
     /// Producers of one partition whose last batches are remembered; the one silent for longest is forgotten.
     pub producers_max: usize,
     /// Readers waiting at the tail.
@@ -118,6 +120,7 @@ impl Default for ShardLimits {
             cold_bytes_beside_appends_max: 512 << 10,
             read_ahead_bytes_max: 8 << 20,
             lent_percent_max: 60,
+            reserved_percent_max: 25,
             producers_max: 256,
             readers_waiting_max: 16_384,
             open_segments_max: 4,

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::format::RecordBatch;
 use crate::id::{Epoch, JournalId, Offset, PartitionId};
 use crate::io::clock::WallTime;
 use crate::io::runtime::LocalFuture;
 use crate::partition::{
-    AppendError, AppendOptions, AppendReply, ChangeError, Grant, GrantError, GrantOutcome,
-    MapSource, PartitionSpec, Read, ReadError, UncheckedAnswer,
+    AppendBatch, AppendError, AppendOptions, AppendReply, ChangeError, Grant, GrantError,
+    GrantOutcome, MapSource, PartitionSpec, Read, ReadError, ReserveReply, UncheckedAnswer,
 };
 use crate::segment::PayloadCheck;
 
@@ -47,9 +46,14 @@ pub(crate) type Task = Box<dyn FnOnce(&dyn Any) -> LocalFuture<()> + Send>;
 pub(crate) enum Request {
     Append {
         slot: Slot,
-        batch: RecordBatch,
+        batch: AppendBatch,
         options: AppendOptions,
         reply: AppendReply,
+    },
+    Reserve {
+        slot: Slot,
+        payload_bytes: usize,
+        reply: ReserveReply,
     },
     Read {
         slot: Slot,
@@ -104,6 +108,7 @@ impl Request {
         // A receiver that is gone wanted no answer.
         match self {
             Request::Append { reply, .. } => reply.send(Err(AppendError::Closed)),
+            Request::Reserve { reply, .. } => reply.send(Err(AppendError::Closed)),
             Request::Read { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::Map { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
             Request::OffsetAt { reply, .. } => drop(reply.send(Err(ReadError::Closed))),
@@ -122,6 +127,7 @@ impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Request::Append { .. } => "Append",
+            Request::Reserve { .. } => "Reserve",
             Request::Read { .. } => "Read",
             Request::Map { .. } => "Map",
             Request::OffsetAt { .. } => "OffsetAt",

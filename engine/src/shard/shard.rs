@@ -325,6 +325,10 @@ impl<D: Disk> LocalShard for Shard<D> {
                 Some(log) => log.append(batch, options, reply),
                 None => reply.send(Err(AppendError::Closed)),
             },
+            Request::Reserve { slot, payload_bytes, reply } => match self.log(slot) {
+                Some(log) => log.reserve(payload_bytes, reply),
+                None => reply.send(Err(AppendError::Closed)),
+            },
             Request::Read { slot, read, payloads, reply } => match self.log(slot) {
                 Some(log) => log.read(read, payloads, reply),
                 None => drop(reply.send(Err(ReadError::Closed))),
