@@ -170,3 +170,56 @@ fn next_segment_that_cannot_be_opened_for_want_of_descriptors_is_opened_later() 
         world.close(engine);
     }
 }
+
+/// Partitions that roll together want twice as many files as there are partitions. With few descriptors more than
+/// partitions, some wait for others, and readers of closed segments give theirs up; nothing stops.
+#[test]
+fn partitions_that_roll_together_need_few_descriptors_more_than_one_each() {
+    let world = SimulatedWorld::new(47);
+    world.storage().set_open_files_max(ROLLING_TOGETHER + 8);
+    roll_together(&world);
+}
+
+/// Full groups that wait for a roll leave the memory that closing a segment takes.
+#[test]
+fn partitions_that_roll_together_with_a_small_arena_go_on() {
+    roll_together(&SimulatedWorld::new(48));
+}
+
+const ROLLING_TOGETHER: usize = 24;
+
+fn roll_together(world: &SimulatedWorld) {
+    let opened = world.open_as(|config| config.limits.open_segments_max = 2);
+    let engine = opened.expect("the engine opens");
+    let partitions: Vec<_> = (0..ROLLING_TOGETHER)
+        .map(|index| {
+            let name = format!("rolling/{index}").parse().expect("tests use valid names");
+            world.run(engine.open_partition(&name)).expect("the partition opens")
+        })
+        .collect();
+    let mut workload = Workload::new(47);
+    let mut expected = vec![Vec::new(); partitions.len()];
+
+    for _ in 0..40 {
+        let records: Vec<_> = partitions.iter().map(|_| [workload.record(20_000)]).collect();
+        let appends: Vec<_> = partitions
+            .iter()
+            .zip(&records)
+            .map(|(partition, records)| partition.append(batch(records), AppendOptions::default()))
+            .collect();
+        for (append, (records, expected)) in
+            appends.into_iter().zip(records.into_iter().zip(&mut expected))
+        {
+            world.run(append).expect("it only takes longer");
+            expected.extend(records);
+        }
+    }
+
+    for (partition, expected) in partitions.iter().zip(&expected) {
+        assert!(partition.stopped().is_none());
+        let log = world.run(read_log(partition)).expect("it is readable");
+        assert!(log.whole() == *expected);
+    }
+    drop(partitions);
+    world.close(engine);
+}

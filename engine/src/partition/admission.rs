@@ -200,8 +200,10 @@ impl<D: Disk> PartitionLog<D> {
             return Some(Room::Gathering);
         };
         // Where memory lies in pieces, a small one will do.
-        let lent = self.context.allocate(bytes);
-        let lent = lent.or_else(|| self.context.allocate(Gather::room_least(batch.bytes())));
+        let context = &self.context;
+        let least = Gather::room_least(batch.bytes());
+        let lent = context.allocate_for_append(bytes);
+        let lent = lent.or_else(|| context.allocate_for_append(least));
         match (lent, batch) {
             (Some(extent), _) => Some(Room::Lent(extent)),
             (None, AppendBatch::Reserved(_)) => Some(Room::Own),

@@ -123,7 +123,8 @@ impl CheckpointStore {
         let path = self.directory.join(CHECKPOINT);
         match place_checkpoint(checkpoint, self.file_bytes) {
             SlotWrite::InPlace { position, bytes } => {
-                let file = context.disk.open(&path, OpenMode::Write).await?;
+                let open = async || context.disk.open(&path, OpenMode::Write).await;
+                let file = context.with_descriptor(open).await?;
                 let mut extent = context.allocate_waiting(bytes.len()).await;
                 extent.as_mut_slice().copy_from_slice(&bytes);
                 file.write(extent.freeze(), position, WriteMode::Durable).await?;
@@ -149,7 +150,8 @@ impl CheckpointStore {
             Err(error) if !error.is_missing() => return Err(error),
             _ => {}
         }
-        let file = disk.open(&aside, OpenMode::CreateNew).await?;
+        let open = async || disk.open(&aside, OpenMode::CreateNew).await;
+        let file = context.with_descriptor(open).await?;
         let mut position = Position::ZERO;
         for piece in bytes.chunks(PIECE_BYTES) {
             let mut extent = context.allocate_waiting(piece.len()).await;
@@ -159,7 +161,7 @@ impl CheckpointStore {
         }
         file.sync().await?;
         disk.rename(&aside, path).await?;
-        disk.sync_directory(&self.directory).await
+        context.with_descriptor(async || disk.sync_directory(&self.directory).await).await
     }
 }
 

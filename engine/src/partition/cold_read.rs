@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::admission::LIMIT_RETRY_AFTER;
 use super::cold_lane::Urgency;
+use super::context::DESCRIPTOR_RETRY_AFTER;
 use super::log::{LogState, PartitionLog, Phase, WrittenSegment};
 use super::read::{Read, ReadAnswer, ReadError, UncheckedAnswer};
 use super::read_ahead::PieceSource;
@@ -479,7 +480,19 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     async fn open_for_reading(&self, path: &std::path::Path) -> Result<D::File, ReadError> {
-        self.context.disk.open(path, OpenMode::Read).await.map_err(disk_error)
+        let opened = match self.context.disk.open(path, OpenMode::Read).await {
+            Err(error) if error.is_out_of_files() => {
+                self.context.close_idle_files();
+                self.context.disk.open(path, OpenMode::Read).await
+            }
+            opened => opened,
+        };
+        match opened {
+            Err(error) if error.is_out_of_files() => {
+                Err(ReadError::Busy { retry_after: DESCRIPTOR_RETRY_AFTER })
+            }
+            opened => opened.map_err(disk_error),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::id::{JournalId, SegmentId};
 use crate::io::Environment;
 use crate::io::arena::Extent;
 use crate::io::clock::Clock;
-use crate::io::disk::Disk;
+use crate::io::disk::{Disk, DiskError};
 use crate::io::runtime::Runtime;
 use crate::io::transport::Transport;
 use crate::journal::{Journal, Replay};
@@ -34,6 +34,16 @@ use crate::segment::Sharing;
 /// Next segments of a shard's partitions that are made at a time. More would fill the device and the file system's
 /// journal with the syncs of many files, and appends wait behind those.
 const MAKERS_MAX: usize = 4;
+
+/// The share of the arena that appends leave alone: one in this many. What gathers waits for segments to be closed,
+/// made and checkpointed, so the memory for that may not be taken by what gathers.
+const KEPT_SHARE: usize = 16;
+
+/// How long a task that needs a file descriptor waits before it asks again.
+pub(super) const DESCRIPTOR_RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// How often at most the log says that file descriptors are wanting.
+const WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a task that needs memory waits before it asks again.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -85,6 +95,8 @@ pub(crate) struct LogContext<D: Disk> {
     pub(super) making_bytes: Cell<u64>,
     /// Held while a next segment is made.
     pub(super) makers: tokio::sync::Semaphore,
+    /// When the log last said that file descriptors are wanting.
+    warned_of_files: Cell<Option<Duration>>,
     logs: RefCell<Vec<Weak<PartitionLog<D>>>>,
     pub(super) replay: tokio::sync::Mutex<Option<Rc<Replay>>>,
     tail_bytes: Cell<usize>,
@@ -147,6 +159,7 @@ impl<D: Disk> LogContext<D> {
             started: Cell::new(0),
             making_bytes: Cell::new(0),
             makers: tokio::sync::Semaphore::new(MAKERS_MAX),
+            warned_of_files: Cell::default(),
             logs: RefCell::default(),
             replay: tokio::sync::Mutex::default(),
             tail_bytes: Cell::new(0),
@@ -264,9 +277,33 @@ impl<D: Disk> LogContext<D> {
             if let Some(extent) = self.disk.arena().allocate(bytes) {
                 return Some(extent);
             }
-            if !self.read_ahead.evict_oldest() && !self.evict_oldest() {
+            if !self.evict_one() {
                 return None;
             }
+        }
+    }
+
+    /// Lends memory for a caller's records, all but what the background needs to go on.
+    pub(crate) fn allocate_for_append(&self, bytes: usize) -> Option<Extent> {
+        let arena = self.disk.arena();
+        let kept_bytes = arena.capacity_bytes() / KEPT_SHARE;
+        while arena.available_bytes() < bytes + kept_bytes {
+            if !self.evict_one() {
+                return None;
+            }
+        }
+        self.allocate(bytes)
+    }
+
+    fn evict_one(&self) -> bool {
+        self.read_ahead.evict_oldest() || self.evict_oldest()
+    }
+
+    /// Waits until there may be memory again, once nothing is left that is only kept for readers. For work in the
+    /// background only.
+    pub(super) async fn wait_for_memory(&self) {
+        if !self.evict_one() {
+            self.runtime.sleep(MEMORY_RETRY_AFTER).await;
         }
     }
 
@@ -287,7 +324,41 @@ impl<D: Disk> LogContext<D> {
             if let Some(extent) = self.allocate(bytes) {
                 return extent;
             }
-            self.runtime.sleep(MEMORY_RETRY_AFTER).await;
+            self.wait_for_memory().await;
+        }
+    }
+
+    /// Runs an operation that needs a file descriptor, again while the process has none left: nothing was done then. For
+    /// work in the background only.
+    pub(super) async fn with_descriptor<T>(
+        &self,
+        operation: impl AsyncFn() -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
+        loop {
+            match operation().await {
+                Err(error) if error.is_out_of_files() => self.wait_for_descriptors(&error).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Waits until there may be file descriptors again.
+    pub(super) async fn wait_for_descriptors(&self, error: &DiskError) {
+        let now = self.clock.now().boottime;
+        let is_news = self.warned_of_files.get().is_none_or(|last| now >= last + WARNING_EVERY);
+        if is_news {
+            self.warned_of_files.set(Some(now));
+            tracing::warn!(%error, "no file descriptors are left: raise the limit on open files");
+        }
+        self.close_idle_files();
+        self.runtime.sleep(DESCRIPTOR_RETRY_AFTER).await;
+    }
+
+    /// Closes what is only open because it may be of use later.
+    pub(super) fn close_idle_files(&self) {
+        for log in self.logs() {
+            log.read_segments.clear();
+            log.state.borrow_mut().close_idle_next();
         }
     }
 

@@ -85,7 +85,8 @@ impl<D: Disk> PartitionLog<D> {
         let Some(closed) = holder else { return Ok(None) };
         let path = segment_path(&self.directory, closed.segment);
         let disk = &self.context.disk;
-        let file = match disk.open(&path, OpenMode::Read).await {
+        let open = async || disk.open(&path, OpenMode::Read).await;
+        let file = match self.context.with_descriptor(open).await {
             Ok(file) => file,
             Err(error) => return Err(self.failed(error).await),
         };

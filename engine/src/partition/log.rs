@@ -40,6 +40,10 @@ use crate::io::clock::WallTime;
 use crate::io::disk::{Disk, DiskError};
 use crate::segment::{SegmentWriter, SparseIndex};
 
+/// The longest segment whose file is closed between being made and being needed. Ten thousand small partitions
+/// then hold little more than ten thousand files open.
+const CLOSED_NEXT_BYTES_MAX: u64 = 1 << 20;
+
 /// A partition to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionSpec {
@@ -138,8 +142,18 @@ pub(super) struct PreparedSegment<D: Disk> {
 }
 
 impl<D: Disk> PreparedSegment<D> {
+    /// One that no checkpoint names yet.
+    pub(super) fn new(file: Option<D::File>, made: NextSegment) -> PreparedSegment<D> {
+        PreparedSegment { file, made, is_checkpointed: false }
+    }
+
     fn stored(made: NextSegment) -> PreparedSegment<D> {
-        PreparedSegment { file: None, made, is_checkpointed: true }
+        PreparedSegment { is_checkpointed: true, ..PreparedSegment::new(None, made) }
+    }
+
+    /// Tells whether its file is closed between being made and being needed.
+    pub(super) fn is_opened_late(&self) -> bool {
+        self.made.file_bytes <= CLOSED_NEXT_BYTES_MAX
     }
 
     /// Tells whether groups may go there once its file is open.
@@ -204,6 +218,8 @@ pub(super) struct LogState<D: Disk> {
     pub(super) is_making: bool,
     /// The retiring segment is being closed.
     pub(super) is_retiring: bool,
+    /// A group is due that has no room in the active segment, and there was no other to put it in.
+    pub(super) needs_roll: bool,
     /// The longest batch that waits for a segment with room for it.
     pub(super) wanted_bytes: usize,
     pub(super) settings: PartitionSettings,
@@ -279,6 +295,7 @@ impl<D: Disk> PartitionLog<D> {
             cuts: 0,
             is_making: false,
             is_retiring: false,
+            needs_roll: false,
             wanted_bytes: 0,
             settings: PartitionSettings::from_stored(checkpoint.settings),
         };
@@ -373,6 +390,22 @@ impl<D: Disk> LogState<D> {
     pub(super) fn needs_next(&self) -> bool {
         let is_used = !self.is_paused || !self.gather.is_empty() || self.journaled.has_unstored();
         is_used && self.stopped.is_none()
+    }
+
+    /// Tells whether a roll to a next segment that is ready is all that a due group waits for.
+    pub(super) fn is_about_to_roll(&self) -> bool {
+        self.needs_roll && self.retiring.is_none() && !self.is_retiring
+    }
+
+    /// Closes the next segment's file if it is opened late anyway and nothing waits for it now.
+    pub(super) fn close_idle_next(&mut self) {
+        let is_awaited = self.is_about_to_roll() || self.active.is_none();
+        if let Some(next) = &mut self.next
+            && next.is_opened_late()
+            && !is_awaited
+        {
+            next.file = None;
+        }
     }
 
     /// Tells whether everything admitted is durable.

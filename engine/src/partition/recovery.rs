@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Duration;
 
 use super::checkpoint_store::{CheckpointStore, OpenLogError};
 use super::context::LogContext;
@@ -26,9 +25,6 @@ use crate::segment::{
     DurableClaim, ScanError, ScanRange, ScanReport, Tail, close_segment, durable_claim,
     scan_segment, segment_id_of_name, segment_path,
 };
-
-/// How long to wait for memory before trying again.
-const RETRY_AFTER: Duration = Duration::from_millis(2);
 
 /// What is looked at of the segment made in advance, to see whether the run had come to it. All of it is read only where
 /// the one before it may have been full, or its end is in doubt.
@@ -367,7 +363,7 @@ async fn with_memory<D: Disk, A, F: Future<Output = Result<A, ScanError>>>(
         match attempt().await {
             Ok(answer) => return Ok(answer),
             Err(ScanError::Disk(error)) => return Err(failed(directory, error)),
-            Err(ScanError::ArenaFull { .. }) => context.runtime.sleep(RETRY_AFTER).await,
+            Err(ScanError::ArenaFull { .. }) => context.wait_for_memory().await,
             Err(ScanError::NewerVersion { source, .. }) => {
                 return Err(OpenLogError::NewerData { path: directory.to_owned(), source });
             }

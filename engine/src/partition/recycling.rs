@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 
 use super::context::LogContext;
 use super::log::PartitionLog;
-use super::starting::RETRY_AFTER;
 use crate::format::{ClosedSegment, SegmentHeader, SegmentState};
 use crate::id::SegmentId;
 use crate::io::disk::{Disk, DiskError, DiskFile, OpenMode};
@@ -132,7 +131,7 @@ impl<D: Disk> PartitionLog<D> {
             match opened.await {
                 Ok((file, _)) => break file,
                 Err(OpenSegmentError::ArenaFull { .. }) => {
-                    self.context.runtime.sleep(RETRY_AFTER).await;
+                    self.context.wait_for_memory().await;
                 }
                 Err(OpenSegmentError::Disk(error)) => return Err(error),
                 // Whoever removes it sets it aside.

@@ -200,7 +200,7 @@ impl<D: Disk> PartitionLog<D> {
         if context.reserved.get() + room > reserved_max {
             return Err(busy);
         }
-        let extent = context.allocate(room).ok_or(busy)?;
+        let extent = context.allocate_for_append(room).ok_or(busy)?;
         Ok(Reserved { extent, payload_bytes, _claim: context.reserved.claim(room) })
     }
 }

@@ -4,7 +4,6 @@
 //! one it names next.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::checkpointing::Intent;
 use super::log::{PartitionLog, Phase, PreparedSegment, WrittenSegment};
@@ -18,13 +17,6 @@ const MAKE_NEXT_AT: u64 = 4;
 
 /// The share of the active segment that is left when the next one's file is opened: one in this many.
 const OPEN_NEXT_AT: u64 = 16;
-
-/// The longest segment whose file is closed between being made and being needed. Ten thousand small partitions
-/// then hold little more than ten thousand files open.
-const CLOSED_NEXT_BYTES_MAX: u64 = 1 << 20;
-
-/// How long to wait for memory for a footer.
-const RETRY_AFTER: Duration = Duration::from_millis(2);
 
 impl<D: Disk> PartitionLog<D> {
     /// Starts making the next segment when the active one fills up or something waits for it.
@@ -59,18 +51,22 @@ impl<D: Disk> PartitionLog<D> {
     }
 
     /// Opens the next segment's file when the active one is nearly full: those of many small partitions are not
-    /// kept open until then.
+    /// kept open until then, and not while the segment before the active one is still open.
     fn open_next_if_due(self: &Rc<Self>) {
         let segment = {
             let mut state = self.state.borrow_mut();
-            let is_free =
-                state.phase == Phase::Running && state.stopped.is_none() && !state.is_making;
+            let is_free = state.phase == Phase::Running
+                && state.stopped.is_none()
+                && state.retiring.is_none()
+                && !state.is_retiring
+                && !state.is_making;
             let Some(next) = state.next.as_ref().filter(|next| next.is_closed()) else { return };
             let segment = next.made.segment;
-            let is_due = state.active.as_ref().is_none_or(|active| {
-                let file_bytes = active.writer.file_bytes();
-                state.filled_bytes(active) >= file_bytes - file_bytes / OPEN_NEXT_AT
-            });
+            let is_due = state.needs_roll
+                || state.active.as_ref().is_none_or(|active| {
+                    let file_bytes = active.writer.file_bytes();
+                    state.filled_bytes(active) >= file_bytes - file_bytes / OPEN_NEXT_AT
+                });
             if !is_free || !is_due {
                 return;
             }
@@ -80,14 +76,13 @@ impl<D: Disk> PartitionLog<D> {
         let log = self.clone();
         self.context.runtime.spawn(Box::pin(async move {
             let path = segment_path(&log.directory, segment);
-            match log.context.disk.open(&path, OpenMode::Write).await {
+            let open = async || log.context.disk.open(&path, OpenMode::Write).await;
+            match log.context.with_descriptor(open).await {
                 Ok(file) => {
                     if let Some(next) = &mut log.state.borrow_mut().next {
                         next.file = Some(file);
                     }
                 }
-                // The segment is there, and nothing has been promised of it: it is opened when that can be.
-                Err(error) if error.is_out_of_files() => log.wait_for_files(&error).await,
                 Err(error) => log.stop(std::sync::Arc::new(error)),
             }
             log.state.borrow_mut().is_making = false;
@@ -111,10 +106,6 @@ impl<D: Disk> PartitionLog<D> {
                 }
                 Err(error) => error,
             };
-            if error.is_out_of_files() {
-                self.wait_for_files(&error).await;
-                continue;
-            }
             if !error.is_full() {
                 self.stop(std::sync::Arc::new(error));
                 return;
@@ -134,15 +125,14 @@ impl<D: Disk> PartitionLog<D> {
         }
     }
 
-    async fn wait_for_files(&self, error: &DiskError) {
-        tracing::warn!(partition = %self.id, %error, "raise the limit on open files");
-        self.context.runtime.sleep(ROOM_RETRY_AFTER).await;
-    }
-
     async fn prepare_next(&self) -> Result<(), DiskError> {
         let is_made = self.state.borrow().next.is_some();
         if !is_made {
-            let prepared = self.make_prepared().await?;
+            let mut prepared = self.make_prepared().await?;
+            if prepared.is_opened_late() {
+                // Before the checkpoint, which needs a descriptor, too.
+                prepared.file = None;
+            }
             let mut state = self.state.borrow_mut();
             state.next = Some(prepared);
             state.wanted_bytes = 0;
@@ -161,9 +151,6 @@ impl<D: Disk> PartitionLog<D> {
         let Some(next) = state.next.as_mut().filter(is_new) else { return };
         if named == Some(next.made) {
             next.is_checkpointed = true;
-            if next.made.file_bytes <= CLOSED_NEXT_BYTES_MAX {
-                next.file = None;
-            }
         }
     }
 
@@ -196,6 +183,8 @@ impl<D: Disk> PartitionLog<D> {
             (retiring.file.clone().expect("it was written"), retiring.writer.footer())
         };
         self.write_footer(&file, &footer).await?;
+        // The checkpoint may need its descriptor.
+        drop(file);
         {
             let mut state = self.state.borrow_mut();
             let retired = state.retiring.take().expect("nobody else retires");
@@ -225,7 +214,7 @@ impl<D: Disk> PartitionLog<D> {
             match close_segment(&self.context.disk, file, footer).await {
                 Ok(()) => return Ok(()),
                 Err(CloseSegmentError::Disk(error)) => return Err(error),
-                Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
+                Err(_) => self.context.wait_for_memory().await,
             }
         }
     }

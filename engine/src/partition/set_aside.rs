@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::context::LogContext;
 use crate::format::{FormatError, SlotsError};
@@ -53,9 +52,6 @@ pub struct Recovery {
 /// The directory, in the data directory, of files that were put aside.
 pub(crate) const SET_ASIDE: &str = "set-aside";
 
-/// How long to wait for memory before trying again.
-const RETRY_AFTER: Duration = Duration::from_millis(2);
-
 /// Removes a segment file that nothing names any more. One whose header cannot be believed is put aside instead:
 /// it is never deleted (SCENARIOS L24).
 pub(super) async fn remove_or_set_aside<D: Disk>(
@@ -70,7 +66,7 @@ pub(super) async fn remove_or_set_aside<D: Disk>(
         let opened = open_segment(disk, directory, partition, segment, OpenMode::Read).await;
         match opened {
             Ok(_) => break None,
-            Err(OpenSegmentError::ArenaFull { .. }) => context.runtime.sleep(RETRY_AFTER).await,
+            Err(OpenSegmentError::ArenaFull { .. }) => context.wait_for_memory().await,
             Err(OpenSegmentError::Disk(error)) if error.is_missing() => return Ok(None),
             Err(OpenSegmentError::Disk(error)) => return Err(error),
             Err(OpenSegmentError::Header { source, .. }) => break Some(Some(source)),

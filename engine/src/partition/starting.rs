@@ -21,9 +21,6 @@ use crate::segment::{
     MakeError, OpenSegmentError, SegmentWriter, make_segment_paced, segment_path,
 };
 
-/// How long to wait for memory or room before trying again.
-pub(super) const RETRY_AFTER: Duration = Duration::from_millis(2);
-
 /// How often a full disk is looked at again.
 pub(super) const ROOM_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -151,7 +148,8 @@ impl<D: Disk> PartitionLog<D> {
         let active = self.state.borrow().active.as_ref().map(|active| active.writer.segment());
         if let Some(segment) = active {
             let path = segment_path(&self.directory, segment);
-            let file = self.context.disk.open(&path, OpenMode::Write).await?;
+            let open = async || self.context.disk.open(&path, OpenMode::Write).await;
+            let file = self.context.with_descriptor(open).await?;
             if let Some(active) = &mut self.state.borrow_mut().active {
                 active.file = Some(file);
             }
@@ -180,7 +178,7 @@ impl<D: Disk> PartitionLog<D> {
             segment: unused.writer.segment(),
             file_bytes: unused.writer.file_bytes(),
         };
-        let prepared = PreparedSegment { file: unused.file, made, is_checkpointed: false };
+        let prepared = PreparedSegment::new(unused.file, made);
         state.next.get_or_insert(prepared);
     }
 
@@ -198,7 +196,10 @@ impl<D: Disk> PartitionLog<D> {
             );
             match opened.await {
                 Err(OpenSegmentError::ArenaFull { .. }) => {
-                    self.context.runtime.sleep(RETRY_AFTER).await;
+                    self.context.wait_for_memory().await;
+                }
+                Err(OpenSegmentError::Disk(error)) if error.is_out_of_files() => {
+                    self.context.wait_for_descriptors(&error).await;
                 }
                 opened => break opened,
             }
@@ -206,7 +207,11 @@ impl<D: Disk> PartitionLog<D> {
         let mut state = self.state.borrow_mut();
         match opened {
             Ok((file, _)) => {
-                if let Some(next) = &mut state.next {
+                // Without an active segment this one is.
+                let is_needed = state.active.is_none();
+                if let Some(next) = &mut state.next
+                    && (is_needed || !next.is_opened_late())
+                {
                     next.file = Some(file);
                 }
             }
@@ -227,7 +232,7 @@ impl<D: Disk> PartitionLog<D> {
                 Ok((file, file_bytes)) => {
                     self.recycled.note_made(segment);
                     let made = NextSegment { segment, file_bytes };
-                    return Ok(PreparedSegment { file: Some(file), made, is_checkpointed: false });
+                    return Ok(PreparedSegment::new(Some(file), made));
                 }
                 Err(MakeError::Disk(error))
                     if error.source.kind() == std::io::ErrorKind::AlreadyExists =>
@@ -239,8 +244,11 @@ impl<D: Disk> PartitionLog<D> {
                         return Err(error);
                     }
                 }
+                Err(MakeError::Disk(error)) if error.is_out_of_files() => {
+                    self.context.wait_for_descriptors(&error).await;
+                }
                 Err(MakeError::Disk(error)) => return Err(error),
-                Err(_) => self.context.runtime.sleep(RETRY_AFTER).await,
+                Err(_) => self.context.wait_for_memory().await,
             }
         }
     }

@@ -227,7 +227,8 @@ impl<D: Disk> PartitionLog<D> {
     /// Returns `false` when no checkpoint names a next segment yet: the appends gather until one does.
     fn roll_now(&self, state: &mut LogState<D>) -> bool {
         let is_ready = state.next.as_ref().is_some_and(PreparedSegment::is_ready);
-        if !is_ready || state.retiring.is_some() || state.is_retiring {
+        state.needs_roll = !is_ready || state.retiring.is_some() || state.is_retiring;
+        if state.needs_roll {
             return false;
         }
         let next = state.next.take().expect("it is ready");

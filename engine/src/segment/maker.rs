@@ -127,15 +127,15 @@ pub(crate) async fn make_segment_paced<D: Disk>(
     assert!(header.file_bytes >= 2 * BLOCK_BYTES as u64);
     let path = segment_path(directory, header.segment);
     let file = disk.open(&path, OpenMode::CreateNew).await?;
-    match fill(disk, &file, header, BLOCK_BYTES as u64, rest).await {
-        Ok(()) => {}
-        Err(error) => {
-            // Give the room back. That this fails too changes nothing: no checkpoint names the file.
-            let _ = disk.remove(&path).await;
-            return Err(error);
-        }
+    let filled = match fill(disk, &file, header, BLOCK_BYTES as u64, rest).await {
+        Ok(()) => disk.sync_directory(directory).await.map_err(MakeError::from),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = filled {
+        // Give the room back. That this fails too changes nothing: no checkpoint names the file.
+        let _ = disk.remove(&path).await;
+        return Err(error);
     }
-    disk.sync_directory(directory).await?;
     Ok(file)
 }
 
@@ -155,16 +155,25 @@ pub async fn reuse_segment<D: Disk>(
     header: &SegmentHeader,
 ) -> Result<D::File, MakeError> {
     let path = segment_path(directory, header.segment);
-    match rewrite(disk, from, header).await {
-        Ok(()) => disk.rename(from, &path).await?,
+    if let Err(error) = rewrite(disk, from, header).await {
+        // Give the room back. If this fails the next open removes it.
+        let _ = disk.remove(from).await;
+        return Err(error);
+    }
+    let named = async {
+        disk.rename(from, &path).await?;
+        disk.sync_directory(directory).await?;
+        disk.open(&path, OpenMode::Write).await
+    };
+    match named.await {
+        Ok(file) => Ok(file),
         Err(error) => {
-            // Give the room back. If this fails the next open removes it.
+            // As above, under the name it may have by now.
+            let _ = disk.remove(&path).await;
             let _ = disk.remove(from).await;
-            return Err(error);
+            Err(error.into())
         }
     }
-    disk.sync_directory(directory).await?;
-    Ok(disk.open(&path, OpenMode::Write).await?)
 }
 
 async fn rewrite<D: Disk>(disk: &D, from: &Path, header: &SegmentHeader) -> Result<(), MakeError> {

@@ -50,6 +50,7 @@ pub(super) struct DiskState {
     pub(super) random: Rng,
     pub(super) faults: FaultPlan,
     pub(super) capacity_bytes: u64,
+    pub(super) open_files_max: usize,
     /// Handles dropped since the last look, by number.
     pub(super) closed: Rc<RefCell<Vec<u64>>>,
     names: Names,
@@ -74,6 +75,7 @@ impl DiskState {
             random,
             faults: FaultPlan::default(),
             capacity_bytes: CAPACITY_BYTES_DEFAULT,
+            open_files_max: usize::MAX,
             closed: Rc::default(),
             names: Names::new(),
             files: BTreeMap::new(),
@@ -358,6 +360,9 @@ impl DiskState {
     }
 
     fn open(&mut self, number: u64, path: &Path, mode: OpenMode) -> io::Result<Answer> {
+        if self.open_files() >= self.open_files_max {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let inode = match mode {
             OpenMode::CreateNew => {
                 let inode = self.names.create_file(number, path)?;

@@ -132,6 +132,11 @@ impl SimulatedStorage {
         self.shared.state.borrow().space()
     }
 
+    /// Lets the running process hold at most `files_max` files open (EMFILE).
+    pub fn set_open_files_max(&self, files_max: usize) {
+        self.shared.state.borrow_mut().open_files_max = files_max;
+    }
+
     /// Counts the files that the running process holds open.
     #[must_use]
     pub fn open_files(&self) -> usize {
