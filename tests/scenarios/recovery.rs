@@ -4,8 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use palisade_engine::format::{Checkpoint, believe_slots};
+use palisade_engine::io::disk::DiskOperation;
+use palisade_engine::io::simulated::{Fault, FaultKind};
+use palisade_engine::partition::AppendOptions;
 use palisade_tests::{
-    Crash, SimulatedWorld, Workload, World, crash_everywhere, crash_in, read_log,
+    Crash, SimulatedWorld, Workload, World, batch, crash_everywhere, crash_in, read_log,
+    segment_files,
 };
 
 use crate::promises::Promises;
@@ -67,11 +71,15 @@ fn l6_l8_what_was_acknowledged_or_served_survives_a_crash_at_every_operation() {
     });
 }
 
+fn checkpoint_path(world: &SimulatedWorld) -> PathBuf {
+    let checkpoints = |path: &PathBuf| path.file_name().is_some_and(|name| name == "checkpoint");
+    world.files().into_iter().find(checkpoints).expect("there is a partition")
+}
+
 /// The checkpoint that will be believed.
 fn checkpoint(world: &SimulatedWorld) -> Checkpoint {
-    let checkpoints = |path: &PathBuf| path.file_name().is_some_and(|name| name == "checkpoint");
-    let path = world.files().into_iter().find(checkpoints).expect("there is a partition");
-    believe_slots(&world.read_file(&path)).expect("a slot is whole").checkpoint
+    let slots = world.read_file(&checkpoint_path(world));
+    believe_slots(&slots).expect("a slot is whole").checkpoint
 }
 
 /// L7: recovery is crashed at each of its operations; until its one checkpoint is written the log stays unclean.
@@ -105,4 +113,61 @@ fn l7_crash_during_recovery_leaves_the_log_unclean() {
             true
         });
     }
+}
+
+/// What shows that the last group of a full segment was durable may lie in the next one, behind groups that are gone, too:
+/// recovery looks there before it takes the group's place for the end of the log.
+#[test]
+fn group_lost_before_a_roll_is_reported_though_the_next_segment_begins_with_a_loss_too() {
+    const RECORD_BYTES: usize = 70_000;
+    const PEEKED_BYTES: u64 = 128 << 10;
+    let world = SimulatedWorld::new(77);
+    let opened = world.open_as(|config| {
+        config.settings.first_segment_bytes = 1 << 20;
+        config.settings.segment_bytes = 1 << 20;
+    });
+    let engine = opened.expect("the engine opens");
+    let partition = world.partition(&engine);
+    let mut workload = Workload::new(77);
+    let mut append = |count: u64| {
+        for _ in 0..count {
+            let records = [workload.record(RECORD_BYTES)];
+            let append = partition.append(batch(&records), AppendOptions::default());
+            world.run(append).expect("nothing is wrong");
+        }
+    };
+    append(6);
+    // The next segment is made meanwhile, and no checkpoint after that one reaches the device.
+    world.runtime().run_for(Duration::from_secs(5));
+    let named = checkpoint(&world).next.expect("it is made").segment;
+    let hang = Fault::new(DiskOperation::Write, FaultKind::Hang);
+    world.storage().inject(hang.under(checkpoint_path(&world)).for_ever());
+    append(16);
+    assert_eq!(partition.watermarks().durable.0, 22);
+    world.kill(engine);
+    drop(partition);
+    world.storage().clear_faults();
+    let mut files = segment_files(&world);
+    files.sort_by_key(|file| file.offsets().start);
+    let [active, next] = &files[..] else { panic!("one roll: {} files", files.len()) };
+    assert_eq!(checkpoint(&world).next.map(|next| next.segment), Some(named));
+    let peeked_to = next.groups[0].positions.start + PEEKED_BYTES;
+    assert!(next.end_position() > peeked_to + 2 * PEEKED_BYTES);
+    let lost = active.groups.last().expect("it is full");
+    let zero = |path: &std::path::Path, positions: &std::ops::Range<u64>| {
+        let bytes = usize::try_from(positions.end - positions.start).expect("a group");
+        world.overwrite(path, positions.start, &vec![0; bytes]);
+    };
+    zero(&active.path, &lost.positions);
+    for group in next.groups.iter().filter(|group| group.positions.start < peeked_to) {
+        zero(&next.path, &group.positions);
+    }
+
+    let engine = world.open();
+
+    let partition = world.partition(&engine);
+    let log = world.run(read_log(&partition)).expect("damage is reported as such");
+    assert!(!log.damage.is_empty(), "the log ends at {} without a word", log.committed);
+    assert!(log.committed > lost.offsets.start, "what was acknowledged is not given out again");
+    world.close(engine);
 }
