@@ -2,7 +2,8 @@
 //!
 //! Workload: one partition on one shard, every append acknowledged after its sync: batches that fill a 64 KiB group, a
 //! lone 1 KiB record, 1,000 records of 100 B, 64 single records in flight. Beside it a raw ring that writes blocks of
-//! the same size with `RWF_DSYNC`. A good answer: ≥ 0.9 of the ring at the group size and depth the log chose, synced or not;
+//! the same size with `RWF_DSYNC`. A good answer: ≥ 0.9 of the ring at the group size and depth the log chose, synced or not, copied or
+//! filled where the shard lends memory;
 //! a lone append within 30 us of a write; 64 callers at ≥ 5 times one write a record.
 
 use std::time::Duration;
@@ -11,8 +12,8 @@ use criterion::{Criterion, Throughput};
 use palisade_benches::disk_load::write_through_disk;
 use palisade_benches::figure::{Goal, Relation};
 use palisade_benches::load::{
-    AppendWork, Caller, OpenLog, append_alone, append_many, append_many_as, batch_filling,
-    batch_of, keep_off_the_shard,
+    AppendWork, Caller, OpenLog, append_alone, append_many, append_many_as, append_reserved,
+    batch_filling, batch_of, keep_off_the_shard,
 };
 use palisade_benches::ratio::{
     Comparison, RatioTable, is_measuring, is_tracking, is_wanted, scaled,
@@ -42,6 +43,8 @@ struct Case {
     /// long as those were on average and as many in flight.
     block_units: Option<f64>,
     options: AppendOptions,
+    /// Whether the callers fill memory that the shard lends them.
+    is_reserved: bool,
     goal: Option<Goal>,
 }
 
@@ -68,6 +71,7 @@ fn large_groups(count: u64) -> Case {
         batch_units: GROUP_MB,
         block_units: None,
         options: AppendOptions::default(),
+        is_reserved: false,
         goal: Some(Goal::RelationAtLeast(0.9)),
     }
 }
@@ -81,6 +85,13 @@ fn unsynced_groups(count: u64) -> Case {
     case
 }
 
+/// The same groups, filled by the callers where they are written from.
+fn reserved(mut case: Case, name: &'static str) -> Case {
+    case.name = name;
+    case.is_reserved = true;
+    case
+}
+
 fn small_records(count: u64) -> Case {
     Case {
         name: "durable, 1,000 records of 100 B a batch",
@@ -91,6 +102,7 @@ fn small_records(count: u64) -> Case {
         batch_units: 1e-3,
         block_units: None,
         options: AppendOptions::default(),
+        is_reserved: false,
         goal: Some(Goal::AtLeast(4.0)),
     }
 }
@@ -105,6 +117,7 @@ fn many_singles(count: u64) -> Case {
         batch_units: 1e-3,
         block_units: Some(1e-3),
         options: AppendOptions::default(),
+        is_reserved: false,
         goal: Some(Goal::RelationAtLeast(5.0)),
     }
 }
@@ -142,7 +155,10 @@ impl Raw {
 fn append(log: &OpenLog, caller: Caller, case: &Case) -> Duration {
     let (batch, work, options) = (case.batch.clone(), case.append, case.options);
     let clock = Stopwatch::start();
-    log.run(caller, move |partition| append_many_as(partition, batch, work, options));
+    match case.is_reserved {
+        true => log.run(caller, move |partition| append_reserved(partition, batch, work, options)),
+        false => log.run(caller, move |partition| append_many_as(partition, batch, work, options)),
+    };
     // What was acknowledged from memory is on its way still.
     let is_writing = || log.engine.metrics().shards.iter().any(|shard| shard.groups_in_flight > 0);
     while options.durability == Durability::Accepted && is_writing() {
@@ -325,6 +341,11 @@ fn main() {
         keep_off_the_shard();
         compare(&mut table, &log, &mut raw, &large_groups(scaled(2_048)));
         compare(&mut table, &log, &mut raw, &unsynced_groups(scaled(2_048)));
+        let durable = reserved(large_groups(scaled(2_048)), "durable, 64 KiB groups, reserved");
+        compare(&mut table, &log, &mut raw, &durable);
+        let unsynced =
+            reserved(unsynced_groups(scaled(2_048)), "not synced, 64 KiB groups, reserved");
+        compare(&mut table, &log, &mut raw, &unsynced);
         compare(&mut table, &log, &mut raw, &small_records(scaled(1_024)));
         compare(&mut table, &log, &mut raw, &many_singles(scaled(16_384)));
         compare_over_rolls(&mut table, &scratch, &mut raw);

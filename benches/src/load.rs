@@ -269,6 +269,45 @@ pub async fn append_many_as(
     clock.elapsed()
 }
 
+/// Appends copies of `batch` through [`Partition::reserve`] by `work.window` independent callers: each fills what it was lent, as a
+/// broker does from a socket, commits it, and goes on when that is acknowledged as `options` say. Returns the time from the
+/// first call to the last acknowledgement.
+///
+/// # Panics
+///
+/// As [`append_many`].
+pub async fn append_reserved(
+    partition: Partition,
+    batch: RecordBatch,
+    work: AppendWork,
+    options: AppendOptions,
+) -> Duration {
+    let left = Cell::new(work.count);
+    let append = async || {
+        let mut reservation = partition.reserve(batch.payload().len()).await?;
+        reservation.as_mut_slice().copy_from_slice(batch.payload());
+        let committed = reservation.commit(batch.records(), batch.payload_crc(), options);
+        committed.expect("the payload of a batch").await
+    };
+    let caller = async || {
+        while left.get() > 0 {
+            left.set(left.get() - 1);
+            loop {
+                match append().await {
+                    Ok(_) => break,
+                    Err(AppendError::Busy { retry_after }) => {
+                        wait_for(&partition, retry_after).await;
+                    }
+                    Err(error) => panic!("an append of a bench failed: {error}"),
+                }
+            }
+        }
+    };
+    let clock = Stopwatch::start();
+    join_all((0..work.window).map(|_| caller())).await;
+    clock.elapsed()
+}
+
 /// Appends copies of `batch` to `partitions` in turn by `work.window` independent callers, each of which starts its next
 /// append when its last one is acknowledged as synced. Returns the time from the first call to the last acknowledgement.
 ///

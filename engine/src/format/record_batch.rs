@@ -59,6 +59,18 @@ impl RecordBatch {
         self.records
     }
 
+    /// The records as they are stored, for [`Partition::reserve`](crate::engine::Partition::reserve).
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The checksum (CRC-32) of the payload.
+    #[must_use]
+    pub fn payload_crc(&self) -> u32 {
+        self.payload_crc
+    }
+
     /// Tells whether it holds no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
